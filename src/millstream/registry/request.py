@@ -132,6 +132,7 @@ class Call:
             Schema(text, kind, _references(body.get("references")), _extra(body, "metadata"), _extra(body, "ruleSet")),
             SchemaId(_count(body, "id")) if body.get("id") not in (None, -1) else None,
             VersionNumber(_count(body, "version")) if body.get("version") not in (None, -1) else None,
+            tuple(part for part, name in (("metadata", "metadata"), ("rule_set", "ruleSet")) if body.get(name) is None),
         )
 
     def _number(self, name: str, default: int) -> int:

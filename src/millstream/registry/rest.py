@@ -35,7 +35,7 @@ from millstream.registry.model import (
 from millstream.registry.records import schema_details
 from millstream.registry.request import NOT_FOUND, Call, HttpRequest, HttpResponse
 from millstream.registry.service import Decision, Service, guid_of
-from millstream.registry.subjects import DEFAULT, checked, context_of
+from millstream.registry.subjects import DEFAULT, checked, context_of, plain_target
 
 BODY_BYTES_MAX: Final = 4 << 20
 JSON_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -48,7 +48,7 @@ def handle(service: Service, request: HttpRequest) -> tuple[Decision, Callable[[
         Refused: with what ``refusal`` makes a response of.
     """
     kind = accepted_type(request.headers.get("accept", ""))
-    path, _, query = request.target.partition("?")
+    path, _, query = plain_target(request.target).partition("?")
     if len(request.body) > BODY_BYTES_MAX:
         raise Refused(413, 413, f"The body is larger than {BODY_BYTES_MAX} bytes")
     parts, operation = _route(request.method, path)

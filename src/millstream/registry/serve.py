@@ -3,10 +3,13 @@
 ::
 
     request ──► read what is new in _schemas ──► decide ──► write ──► read it back ──► response
+                                                   ▲                      │ another registry was first
+                                                   └──── take it back ◄───┘
 
 It is a client of the broker like any other and holds nothing that has to survive. What it promises: an answer that says
 that something was written comes after the write was acknowledged by every in-sync replica and read back; a request that
-failed says whether it may have been written (error code 50002) or was not.
+failed says whether it may have been written (error code 50002) or was not. Registries of several brokers may take
+changes at the same time: no version and no schema id is given twice (``overruled``).
 
 A record of ``_schemas`` that makes no sense is skipped with a line in the log; the others are served.
 """
@@ -16,16 +19,19 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.client.compacted_topic import CompactedTopic, TopicReset
-from millstream.errors import MillstreamError, OutcomeUnknown, Rejected
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.registry.model import Refused
-from millstream.registry.records import BadRecord, decode, encode
+from millstream.registry.overruled import overruled
+from millstream.registry.records import BadRecord, StoredRecord, decode, encode
 from millstream.registry.rest import HttpRequest, HttpResponse, handle, refusal
 from millstream.registry.service import Service
 from millstream.registry.state import State
 from millstream.wire.records import Record
 
 TOPIC: Final = "_schemas"
+_ATTEMPTS: Final = 20
+"""Decisions of one request. Each one after the first means that another registry was faster."""
 
 
 class Registry:
@@ -56,17 +62,38 @@ class Registry:
             return refusal(Refused(500, 50001, f"Internal error: {error!r}"), request)
 
     def _respond(self, request: HttpRequest) -> HttpResponse:
-        self._catch_up()
-        decision, respond = handle(self._service, request)
-        if decision.events:
-            self._log.write([(stored.key, stored.value) for stored in map(encode, decision.events)])
+        for _ in range(_ATTEMPTS):
             self._catch_up()
-        return respond(decision.answer)
+            decision, respond = handle(self._service, request)
+            if not decision.events or self._holds([encode(event) for event in decision.events]):
+                return respond(decision.answer)
+        raise Unavailable("other registries register schemas at the same time, again and again; nothing was written")
 
-    def _catch_up(self) -> None:
+    def _holds(self, records: list[StoredRecord]) -> bool:
+        """Write the records of a decision; whether they hold. Those that do not are taken back."""
+        read: list[StoredRecord] = []
+        self._write(records)
+        self._catch_up(read)
+        before = read[: read.index(records[0])] if records[0] in read else []
+        taken_back = overruled(before, records)
+        if taken_back:
+            self._write(taken_back)
+        return not taken_back
+
+    def _write(self, records: list[StoredRecord]) -> None:
+        self._log.write([(record.key, record.value) for record in records])
+
+    def _catch_up(self, read: list[StoredRecord] | None = None) -> None:
+        """Take in what is new in the topic; ``read`` gets these records, too."""
+
+        def take(record: Record) -> None:
+            if read is not None:
+                read.append(StoredRecord(record.key or b"", record.value))
+            self._take(record)
+
         for _ in range(3):
             try:
-                self._log.read_new(self._take)
+                self._log.read_new(take)
                 return
             except TopicReset:
                 self._warn(f"topic {TOPIC} was created again; what is registered is read again")

@@ -12,6 +12,7 @@ import hashlib
 import json
 import uuid
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -59,11 +60,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A schema to register or to compare; ``id`` and ``version`` are for subjects in mode IMPORT."""
+    """A schema to register or to compare; ``id`` and ``version`` are for subjects in mode IMPORT.
+
+    ``takes_over`` names the parts of the schema that the request leaves open, among ``metadata`` and ``rule_set``: a
+    new version has those of the latest one.
+    """
 
     schema: Schema
     id: SchemaId | None = None
     version: VersionNumber | None = None
+    takes_over: tuple[str, ...] = ()
 
 
 class Service:
@@ -76,15 +82,23 @@ class Service:
     # Registering and looking up
 
     def register(self, subject: Subject, submission: Submission, *, normalize: bool) -> Decision:
-        """Give a schema an id, and a version under ``subject``, unless it has both."""
-        mode = self._writable(subject)
-        if submission.id is not None and mode != "IMPORT":
-            raise not_permitted(f"Subject '{subject}' is not in import mode")
+        """Give a schema an id, and a version under ``subject``, unless it has both.
+
+        A version that is there is found in every mode: producers that register their schemas at each start continue.
+        """
+        mode = self.state.effective_mode(subject)
+        is_import = mode == "IMPORT"
         schema, parsed = self._submitted(subject, submission.schema, normalize)
         held = self._same(subject, parsed, schema, normalize, deleted=False)
+        if held is None and not is_import and submission.takes_over:
+            schema = self._completed(subject, schema, submission.takes_over)
+            held = self._same(subject, parsed, schema, normalize, deleted=False)
         if held is not None and submission.id in (None, held.id):
             return Decision(self._identified(held))
-        if mode != "IMPORT":
+        self._writable(subject)
+        if is_import != (submission.id is not None):
+            raise not_permitted(f"Subject '{subject}' is not in {'read-write' if is_import else 'import'} mode")
+        if not is_import:
             self._check_compatible(subject, schema, parsed)
         context = context_of(subject)
         schema_id = submission.id or self.state.id_of(full_identity(schema, parsed.identity), context)
@@ -103,6 +117,9 @@ class Service:
             raise subject_not_found(subject)
         schema, parsed = self._submitted(subject, submission.schema, normalize, is_new=False)
         found = self._same(subject, parsed, schema, normalize, deleted=deleted)
+        if found is None and submission.takes_over:
+            schema = self._completed(subject, schema, submission.takes_over)
+            found = self._same(subject, parsed, schema, normalize, deleted=deleted)
         if found is None:
             raise schema_not_found()
         return found
@@ -121,7 +138,9 @@ class Service:
         elif not every:
             earlier = earlier[-1:]
         schema, parsed = self._submitted(subject, submission.schema, normalize)
-        return self._incompatibilities(subject, schema, parsed, earlier)
+        return self._incompatibilities(
+            subject, self._completed(subject, schema, submission.takes_over), parsed, earlier
+        )
 
     def parsed(self, registered: Registered) -> Parsed:
         """A stored version, parsed.
@@ -238,6 +257,12 @@ class Service:
     def _identified(self, registered: Registered) -> dict[str, Any]:
         return {"id": registered.id, "version": registered.version, "guid": guid_of(registered.schema)}
 
+    def _completed(self, subject: Subject, schema: Schema, takes_over: Sequence[str]) -> Schema:
+        """A schema with the parts that it takes over from the latest version."""
+        live = self.state.versions(subject)
+        taken = {name: getattr(live[-1].schema, name) for name in takes_over} if live else {}
+        return msgspec.structs.replace(schema, **taken)
+
     # Deleting
 
     def delete_version(self, subject: Subject, version: VersionNumber | None, *, permanent: bool) -> Decision:
@@ -344,11 +369,9 @@ class Service:
             return [each for each in self.state.subjects() if context_of(each) == context_of(subject)]
         return [subject] if self.state.versions(subject) else []
 
-    def _writable(self, subject: Subject | None) -> Mode:
-        mode = self.state.effective_mode(subject)
-        if mode.startswith("READONLY"):
+    def _writable(self, subject: Subject | None) -> None:
+        if self.state.effective_mode(subject).startswith("READONLY"):
             raise not_permitted(f"Subject {subject} is in read-only mode")
-        return mode
 
 
 def guid_of(schema: Schema) -> str:

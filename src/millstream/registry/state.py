@@ -102,11 +102,13 @@ class State:
         self._subjects.setdefault(subject, {})[version] = registered
         ids = self._ids.setdefault(context_of(subject), _Ids())
         ids.last = max(ids.last, registered.id)
-        if ids.schemas.get(registered.id) != registered.schema:
+        users = ids.used.setdefault(registered.id, set())
+        is_shared = bool(users - {(subject, version)})  # an id keeps the schema that came first
+        if not is_shared and ids.schemas.get(registered.id) != registered.schema:
             ids.forget_identity(registered.id)
             ids.schemas[registered.id] = registered.schema
             ids.unknown[registered.id] = subject
-        ids.used.setdefault(registered.id, set()).add((subject, version))
+        users.add((subject, version))
 
     def _erase(self, subject: Subject, version: VersionNumber) -> None:
         registered = self._subjects.get(subject, {}).pop(version, None)
@@ -124,13 +126,15 @@ class State:
     # Subjects and versions
 
     def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[Subject]:
-        """Names of subjects that start with ``prefix``; ``:*:`` at its start means every context."""
-        every = prefix.startswith(":*:")
-        rest = prefix.removeprefix(":*:")
+        """Names of subjects that start with ``prefix``; ``:*:`` at its start means every context, ``:.:`` the default
+        one alone.
+        """
+        every, default = prefix.startswith(":*:"), prefix.startswith(":.:")
+        rest = prefix[3:] if every or default else prefix
 
         def wanted(subject: Subject) -> bool:
             plain = subject.split(":", 2)[2] if every and subject.startswith(":.") else subject
-            if not plain.startswith(rest):
+            if not plain.startswith(rest) or (default and context_of(subject) != DEFAULT):
                 return False
             live = any(not registered.deleted for registered in self._subjects[subject].values())
             return not live if deleted_only else deleted or live

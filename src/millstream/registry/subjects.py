@@ -5,6 +5,7 @@ Each context numbers its schemas by itself. ``:.name:`` alone is the context as 
 """
 
 import re
+import urllib.parse
 from typing import Final
 
 from millstream.registry.model import Context, Refused, Subject
@@ -40,6 +41,44 @@ def context_of(subject: str) -> Context:
     """The context that a subject is in."""
     found = _QUALIFIED.fullmatch(subject)
     return Context(found[1]) if found else DEFAULT
+
+
+_IN_CONTEXT: Final = re.compile(r"/contexts/([^/]+)(/.*)")
+
+
+def plain_target(target: str) -> str:
+    """A request's path and query without the context at the start of the path.
+
+    ``/contexts/.a/subjects/s`` is ``/subjects/:.a:s``; a path without a subject gets the context as its subject, its
+    ``subjectPrefix`` or its query's ``subject``, as that path has it. A subject that names a context keeps it.
+    """
+    path, _, query = target.partition("?")
+    found = _IN_CONTEXT.fullmatch(path)
+    if found is None:
+        return target
+    name = urllib.parse.unquote_plus(found[1]).strip(":")
+    context = whole(Context(name if name.startswith(".") else f".{name}"))
+    parts = found[2].strip("/").split("/")
+    first, at = parts[0], 2 if parts[:2] == ["compatibility", "subjects"] else 1
+    if first in ("subjects", "compatibility", "config", "mode") and "".join(parts[at : at + 1]):
+        parts[at] = urllib.parse.quote(_within(context, urllib.parse.unquote_plus(parts[at])), safe="")
+    elif first in ("config", "mode"):
+        parts.append(urllib.parse.quote(context, safe=""))
+    elif parts[:2] == ["schemas", "ids"]:
+        query = _with_field(query, "subject", context)
+    elif parts in (["subjects"], ["schemas"]):
+        query = _with_field(query, "subjectPrefix", context)
+    return f"/{'/'.join(parts)}?{query}"
+
+
+def _with_field(query: str, name: str, context: Subject) -> str:
+    given = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    rest = [pair for pair in given if pair[0] != name]
+    return urllib.parse.urlencode([*rest, (name, _within(context, dict(given).get(name, "")))])
+
+
+def _within(context: Subject, name: str) -> str:
+    return name if _QUALIFIED.fullmatch(name) else f"{context}{name}"
 
 
 def whole(context: Context) -> Subject:

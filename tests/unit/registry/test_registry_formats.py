@@ -1,4 +1,4 @@
-"""JSON Schema and Protobuf: what is valid, what is the same, and what can follow what."""
+"""Avro, JSON Schema and Protobuf: what is valid, what is the same, and what can follow what."""
 
 import json
 
@@ -57,6 +57,14 @@ ARRAY = {"type": "array", "items": INT}
         (obj({"a": INT}, True), obj({}, True), {"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"}),
         (obj({"a": INT}), obj({"a": INT}, required=["a"]), {"REQUIRED_ATTRIBUTE_ADDED"}),
         (obj({"a": INT}), obj({"a": INT}, True), {"ADDITIONAL_PROPERTIES_REMOVED"}),
+        (obj({}), obj({}, patternProperties={"^x": INT}), {"PATTERN_PROPERTY_ADDED"}),
+        (obj({"xa": STR}, True), obj({"xa": STR}, True, patternProperties={"^x": INT}), {"PATTERN_PROPERTY_ADDED"}),
+        (obj({"a": STR}, True), obj({"a": STR}, True, patternProperties={"^x": INT}), set()),
+        (obj({}, patternProperties={"^x": INT}), obj({}, patternProperties={"^x": {"type": "number"}}), set()),
+        (obj({}, patternProperties={"^x": INT}), obj({}, patternProperties={"^x": STR}), {"TYPE_CHANGED"}),
+        (obj({}, patternProperties={"^x": INT}), obj({}), set()),
+        (obj({}, True, patternProperties={"^x": INT}), obj({}, True), {"PATTERN_PROPERTY_REMOVED"}),
+        (obj({"xa": INT}, True), obj({}, True, patternProperties={"^x": INT, "a$": STR}), {"PATTERN_PROPERTY_ADDED", "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"}),  # noqa: E501
         ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, set()),
         ({"type": "array", "items": INT}, {"type": "array", "items": STR}, {"TYPE_CHANGED"}),
         (ARRAY, {"type": "array", "items": [INT]}, set()),  # a tuple whose rest is open
@@ -205,6 +213,17 @@ def test_normalized_schemas_are_one():
 )
 def test_a_simple_avro_type_is_the_same_whatever_it_is_called(text, same):
     assert (parse_avro(text, []).identity == parse_avro('"int"', []).identity) is same
+
+
+def test_an_alias_without_a_namespace_has_that_of_its_name():
+    def enum(**more):
+        return parse_avro(json.dumps({"type": "enum", "symbols": ["X"], **more}), [])
+
+    reader = enum(name="New", namespace="shop", aliases=["Old"])
+    assert reader.differences(enum(name="Old", namespace="shop")) == []
+    assert reader.differences(enum(name="Other", namespace="shop"))
+    assert enum(name="shop.New", aliases=["other.Old"]).differences(enum(name="other.Old")) == []
+    assert enum(name="New", aliases=["Old"]).differences(enum(name="Old")) == []
 
 
 def avro_record(*fields):

@@ -279,13 +279,29 @@ def test_modes(registry):
     assert registry.put("/mode", {"mode": "NEVER"}).code == 42204
 
 
+@pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE"])
+@pytest.mark.parametrize("path", ["/mode", "/mode/s"])
+def test_producers_find_their_registered_schemas_in_every_mode(registry, mode, path):
+    registry.register("s", USER1)
+    registry.put(path, {"mode": mode})
+    again = registry.register("s", USER1)
+    assert (again.status, again.json["id"], again.json["version"]) == (200, 1, 1)
+    assert registry.register("s", USER2).code == 42205
+    assert registry.post("/subjects/s", {"schema": json.dumps(USER1)}).json["version"] == 1
+
+
 def test_import_keeps_ids_and_versions(registry):
     assert registry.put("/mode/s", {"mode": "IMPORT"}).status == 200
     assert registry.register("s", USER1, id=100, version=7).json["id"] == 100
     assert registry.register("s", USER3, id=101, version=9).json["version"] == 9  # compatibility is not checked
     assert registry.register("s", USER2, id=100, version=10).code == 42207
     assert registry.get("/subjects/s/versions").json == [7, 9]
+    assert registry.register("s", USER3).json["id"] == 101  # what is there is found
+    refused = registry.register("s", USER2)  # an id of our own could be one that is still to be imported
+    assert (refused.code, refused.json["message"]) == (42205, "Subject 's' is not in read-write mode")
     registry.put("/mode/s", {"mode": "READWRITE"})
+    assert registry.register("s", USER1, id=100).json["version"] == 7
+    assert registry.register("s", USER2, id=103).json["message"] == "Subject 's' is not in import mode"
     assert registry.register("t", USER2).json["id"] == 102
     assert registry.put("/mode/s", {"mode": "IMPORT"}).code == 42205
     assert registry.put("/mode/s?force=true", {"mode": "IMPORT"}).status == 200
@@ -303,6 +319,39 @@ def test_contexts_number_their_schemas_apart(registry):
     registry.put("/config/:.staging:", {"compatibility": "NONE"})
     assert registry.register(":.staging:s", '"int"').status == 200
     assert registry.register("s", '"int"').status == 409
+
+
+@pytest.mark.parametrize("context", [".staging", "staging", ":.staging:", "%3A.staging%3A"])
+def test_a_path_may_begin_with_a_context(registry, context):
+    registry.register("s", USER1)
+    base = f"/contexts/{context}"
+    body = {"schema": json.dumps(USER2)}
+    assert registry.post(f"{base}/subjects/s/versions?normalize=false", body).json["id"] == 1
+    assert registry.get(f"{base}/subjects").json == [":.staging:s"]
+    assert registry.get(f"{base}/subjects?subjectPrefix=t").json == []
+    assert registry.get(f"{base}/subjects/s/versions/latest").json["subject"] == ":.staging:s"
+    assert registry.get(f"{base}/subjects/:.staging:s/versions").json == [1]
+    assert registry.get(f"{base}/subjects/:.:s/versions/1").json["subject"] == "s"
+    assert json.loads(registry.get(f"{base}/schemas/ids/1?fetchMaxId=true").json["schema"]) == USER2
+    assert [each["subject"] for each in registry.get(f"{base}/schemas").json] == [":.staging:s"]
+    assert registry.get(f"{base}/schemas/types").json == registry.get("/schemas/types").json
+    assert registry.post(f"{base}/subjects/s", body).json["version"] == 1
+    assert registry.post(f"{base}/compatibility/subjects/s/versions/latest", body).json["is_compatible"]
+    assert registry.put(f"{base}/config", {"compatibility": "NONE"}).status == 200
+    assert registry.get("/config").json == {"compatibilityLevel": "BACKWARD"}
+    assert registry.get(f"{base}/config").json == {"compatibilityLevel": "NONE"}
+    assert registry.put(f"{base}/mode/s", {"mode": "READONLY"}).status == 200
+    assert registry.get("/mode/:.staging:s").json == {"mode": "READONLY"}
+    for wrong in (base, f"{base}/", f"{base}/nothing", f"{base}/subjects//versions"):
+        assert registry.get(wrong).status == 404
+
+
+def test_the_default_context_has_a_name(registry):
+    registry.register("s", USER1)
+    registry.register(":.staging:s", USER2)
+    assert registry.get("/subjects?subjectPrefix=:.:").json == ["s"]
+    assert registry.get("/contexts/:.:/subjects").json == ["s"]
+    assert registry.get("/contexts/:.:/subjects/s/versions/1").json["subject"] == "s"
 
 
 def test_pages_and_lists(registry):
@@ -342,6 +391,22 @@ def test_metadata_and_rules_travel_with_a_schema(registry):
     assert (first["metadata"], first["ruleSet"]) == (metadata, rules)
     assert registry.get("/subjects/s/metadata?key=owner&value=ann").json["version"] == 1
     assert registry.get("/subjects/s/metadata?key=owner&value=eve").code == 40403
+
+
+def test_a_version_without_rules_takes_over_those_of_the_latest(registry):
+    metadata, rules = {"properties": {"owner": "ann"}}, {"domainRules": [{"name": "encrypt", "kind": "TRANSFORM"}]}
+    registry.register("s", USER1, metadata=metadata, ruleSet=rules)
+    assert registry.register("s", USER1).json["version"] == 1  # as a producer sends it that knows the text alone
+    assert registry.post("/subjects/s", {"schema": json.dumps(USER1)}).json["version"] == 1
+    assert registry.register("s", USER2).json["version"] == 2
+    second = registry.get("/subjects/s/versions/2").json
+    assert (second["metadata"], second["ruleSet"]) == (metadata, rules)
+    assert registry.register("s", USER2, metadata={"properties": {"owner": "bob"}}).json["version"] == 3
+    third = registry.get("/subjects/s/versions/3").json
+    assert (third["metadata"], third["ruleSet"]) == ({"properties": {"owner": "bob"}}, rules)
+    assert registry.register("s", USER2, metadata={}, ruleSet={}).json["version"] == 4  # an empty one takes them away
+    assert not {"metadata", "ruleSet"} & registry.get("/subjects/s/versions/4").json.keys()
+    assert registry.register("s", USER2).json["version"] == 4
 
 
 def test_versions_of_other_compatibility_groups_are_not_compared(registry):

@@ -13,7 +13,7 @@ value of its type, or of any branch of a union. A schema that is stored is not c
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -67,8 +67,10 @@ def parse_avro(text: str, references: Sequence[Named], *, stored: bool = False) 
             _rewrite(definition, "", full_names, full=True)
         definition: Any = json.loads(text)
         tree = _make(definition, names, stored)
-        if not stored:
-            _check_fields(tree, set())
+        for each in _all_in(tree, set()):
+            _qualify_aliases(each)
+            if not stored:
+                _check_fields(each)
         plain = _rewrite(definition, "", full_names, full=False)
         normal = _rewrite(definition, "", full_names, full=True)
     except (AvroException, ValueError, TypeError, AttributeError, KeyError) as error:
@@ -87,15 +89,37 @@ _NAME: Final = re.compile(r"[^\W\d]\w*")
 _INT_BITS: Final = {"int": 32, "long": 64}
 
 
-def _check_fields(schema: Any, seen: set[int]) -> None:
-    """Check the fields of every record in a schema.
+def _all_in(schema: Any, seen: set[int]) -> Iterator[Any]:
+    """A schema and every one within it, each once."""
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    yield schema
+    fields = [field.type for field in getattr(schema, "fields", ())]
+    for inner in (
+        *fields,
+        *getattr(schema, "schemas", ()),
+        getattr(schema, "items", None),
+        getattr(schema, "values", None),
+    ):
+        if inner is not None and not callable(inner):
+            yield from _all_in(inner, seen)
+
+
+def _qualify_aliases(schema: Any) -> None:
+    """Give the aliases of a name its namespace, as the specification has it; the library compares them as they are."""
+    aliases = schema.props.get("aliases") if schema.type in _NAMED else None
+    if isinstance(aliases, list):
+        namespace = schema.fullname.rpartition(".")[0]
+        schema.props["aliases"] = [f"{namespace}.{each}" if namespace and "." not in each else each for each in aliases]
+
+
+def _check_fields(schema: Any) -> None:
+    """Check the names and the defaults of a record's fields.
 
     Raises:
         InvalidSchema: a name or a default is not valid.
     """
-    if id(schema) in seen:
-        return
-    seen.add(id(schema))
     for field in getattr(schema, "fields", ()):
         if not _NAME.fullmatch(field.name):
             what = "character in" if _NAME.match(field.name) else "initial character"
@@ -104,10 +128,6 @@ def _check_fields(schema: Any, seen: set[int]) -> None:
             raise InvalidSchema(
                 f"Invalid default for field {field.name}: {json.dumps(field.default)} not a {field.type}"
             )
-        _check_fields(field.type, seen)
-    for inner in (*getattr(schema, "schemas", ()), getattr(schema, "items", None), getattr(schema, "values", None)):
-        if inner is not None and not callable(inner):
-            _check_fields(inner, seen)
 
 
 def _is_value(value: Any, schema: Any) -> bool:

@@ -145,25 +145,45 @@ class _Comparison:
                 found += self._added(original, after[name], name, where)
             else:
                 found += self.compare(before[name], after[name], where + "/")
+        found += self._patterns(original, update, before, path)
         found += self._required(original, update, before, after, path)
         return found + self._additional(original, update, "additionalProperties", "ADDITIONAL_PROPERTIES", path)
 
     def _removed(self, schema: Place, update: Place, name: str, path: str) -> list[Difference]:
-        cover = _cover(update, name)
-        if cover is None or self.accepts(schema, cover):
+        covers = _covers(update, name)
+        if all(self.accepts(schema, cover) for cover in covers):
             return []
-        if cover.schema is False:
+        if any(cover.schema is False for cover in covers):
             return [Difference("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)]
         return [Difference("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)]
 
     def _added(self, original: Place, schema: Place, name: str, path: str) -> list[Difference]:
-        cover = _cover(original, name)
-        if cover is None:
+        covers = _covers(original, name)
+        if not covers:
             empty = schema.target().schema in (True, {})
             return [] if empty else [Difference("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", path)]
-        if cover.schema is not False and not self.accepts(cover, schema):
+        if not any(cover.schema is False or self.accepts(cover, schema) for cover in covers):
             return [Difference("PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)]
         return []
+
+    def _patterns(self, original: Place, update: Place, named: Mapping[str, Place], path: str) -> list[Difference]:
+        """Properties that ``patternProperties`` bind: the update has to accept all that the original does."""
+        before, after = _named(original, "patternProperties"), _named(update, "patternProperties")
+        rest_before = original.inner(original.schema.get("additionalProperties", True))
+        rest_after = update.inner(update.schema.get("additionalProperties", True))
+        found: list[Difference] = []
+        for pattern, later in after.items():
+            where = f"{path}patternProperties/{pattern}"
+            if pattern in before:
+                found += self.compare(before[pattern], later, where + "/")
+                continue
+            matching = [schema for name, schema in named.items() if _matches(pattern, name)]
+            if not all(self.accepts(earlier, later) for earlier in (rest_before, *before.values(), *matching)):
+                found.append(Difference("PATTERN_PROPERTY_ADDED", where))
+        for pattern, earlier in before.items():
+            if pattern not in after and not self.accepts(earlier, rest_after):
+                found.append(Difference("PATTERN_PROPERTY_REMOVED", f"{path}patternProperties/{pattern}"))
+        return found
 
     def _required(
         self, original: Place, update: Place, before: Mapping[str, Place], after: Mapping[str, Place], path: str
@@ -414,13 +434,12 @@ def _listed(schema: Mapping[str, Any], keyword: str) -> list[str]:
     return names if isinstance(names, list) else []  # draft 3 has required: true
 
 
-def _cover(place: Place, name: str) -> Place | None:
-    """What a schema says of a property that it does not name; None if nothing."""
-    for pattern, schema in (place.schema.get("patternProperties") or {}).items():
-        if _matches(pattern, name):
-            return place.inner(schema)
+def _covers(place: Place, name: str) -> list[Place]:
+    """What a schema says of a property that it does not name: each of these binds it. Empty: it may be anything."""
+    bound = _named(place, "patternProperties")
+    found = [schema for pattern, schema in bound.items() if _matches(pattern, name)]
     rest = place.schema.get("additionalProperties", True)
-    return None if rest in (True, {}) else place.inner(rest).target()
+    return found if found or rest in (True, {}) else [place.inner(rest).target()]
 
 
 def _matches(pattern: str, name: str) -> bool:
