@@ -247,7 +247,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("batch.rows", _count, ROW_LIMIT, "Maximum rows of one Arrow batch."),
     Option("batch.bytes", _size, BYTE_LIMIT, "Maximum bytes of one Arrow batch, unless a single record is larger."),
     Option("stats.dir", _text, None, "Directory for counts of rows by origin (millstream.spark.read_stats)."),
-    Option("topic", _text, None, "Topic to write to, unless the rows have a column topic.", WRITE),
+    Option("topic", _text, None, "Topic to write to; it goes before a column topic of the rows.", WRITE),
     Option(
         "delivery", _one_of("exactly-once", "at-least-once"), "exactly-once",
         "Guarantee for written rows. exactly-once: in transactions, for read_committed readers. at-least-once: rows of "

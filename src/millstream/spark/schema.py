@@ -8,12 +8,16 @@ from typing import Final
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    ByteType,
     DataType,
     IntegerType,
     LongType,
+    NullType,
+    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -38,6 +42,39 @@ def spark_schema(include_headers: bool) -> StructType:
     """All columns, nullable as in the Kafka connector."""
     names = [name for name in COLUMN_NAMES if include_headers or name != "headers"]
     return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
+
+
+_TEXT: Final = (StringType, BinaryType)
+_WRITTEN: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "key": (*_TEXT, NullType),
+    "value": (*_TEXT, NullType),
+    "topic": (StringType,),
+    "partition": (IntegerType, ShortType, ByteType),
+    "timestamp": (TimestampType, TimestampNTZType),
+}
+"""The types that a written column may have. The first one is named in errors."""
+
+
+def check_written(schema: StructType) -> None:
+    """Refuse columns of types that a record has no place for, before a task fails on them.
+
+    Raises:
+        Rejected: a column has another type. The message names the type to cast it to.
+    """
+    for field in schema.fields:
+        kinds = _WRITTEN.get(field.name)
+        if kinds is not None and not isinstance(field.dataType, kinds):
+            words = "string or binary" if kinds[:2] == _TEXT else SPARK_TYPES[field.name].simpleString()
+            raise Rejected(f"column {field.name} is {field.dataType.simpleString()}, not {words}: cast it")
+        if field.name == "headers" and not _are_headers(field.dataType):
+            raise Rejected(f"column headers is {field.dataType.simpleString()}, not {_HEADERS.simpleString()}: cast it")
+
+
+def _are_headers(kind: DataType) -> bool:
+    pair = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(pair, StructType) or pair.fieldNames() != ["key", "value"]:
+        return False
+    return isinstance(pair["key"].dataType, StringType) and isinstance(pair["value"].dataType, _TEXT)
 
 
 def wanted_columns(schema: StructType) -> tuple[Column, ...]:

@@ -31,6 +31,7 @@ from millstream.spark.exactly_once import (
 from millstream.spark.logs import CREATE_IT
 from millstream.spark.options import WRITE, Options, parse_options, tell_ignored
 from millstream.spark.plain_errors import plainly
+from millstream.spark.schema import check_written
 from millstream.spark.storing import PartitionCounts, Pending
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -59,6 +60,7 @@ def checked_options(raw: Mapping[str, str], schema: StructType) -> Options:
     options = parse_options(raw, WRITE)
     options.require("kafka.bootstrap.servers")
     check_columns(schema.fieldNames())
+    check_written(schema)
     if options["topic"] is None and "topic" not in schema.fieldNames():
         raise Rejected("no topic is named: set the option topic, or add a column topic")
     return options

@@ -94,11 +94,6 @@ class MillstreamDataSource(DataSource):
         require_packages()
         check_read_options(options, streaming=True)
         tell_ignored(options)
-        if (
-            _admission is None
-            and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
-        ):
-            raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch starts")
         if options["events"]:
             return EventsStreamReader(options, events().EventsReading(events().event_settings(options), schema))
         if (value := value_format(options)) is not None:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import types
+
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.spark.encode import RowEncoder, check_columns, content_hash
@@ -116,6 +118,43 @@ def test_columns_that_a_record_has_no_place_for_are_refused():
         check_columns(["key"])
     with pytest.raises(Rejected, match="no column 'amount'"):
         check_columns(["value", "amount"])
+
+
+def headers(name="key", key=types.StringType, value=types.BinaryType):
+    return types.ArrayType(types.StructType().add(name, key()).add("value", value()))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "words"),
+    [
+        ("value", types.LongType(), "column value is bigint, not string or binary: cast it"),
+        ("key", types.IntegerType(), "column key is int, not string or binary: cast it"),
+        ("topic", types.BinaryType(), "column topic is binary, not string: cast it"),
+        ("partition", types.LongType(), "column partition is bigint, not int: cast it"),
+        ("timestamp", types.LongType(), "column timestamp is bigint, not timestamp: cast it"),
+        ("headers", types.MapType(types.StringType(), types.BinaryType()), "column headers is map<string,binary>, not"),
+        ("headers", headers(name="name"), "not array<struct<key:string,value:binary>>: cast it"),
+        ("headers", headers(key=types.BinaryType), "cast it"),
+        ("headers", headers(value=types.LongType), "cast it"),
+        ("headers", headers(), None),
+        ("headers", headers(value=types.StringType), None),
+        ("key", types.NullType(), None),
+        ("value", types.NullType(), None),
+        ("partition", types.ShortType(), None),
+        ("timestamp", types.TimestampNTZType(), None),
+    ],
+)
+def test_a_column_of_another_type_is_refused_before_any_task(column, kind, words):
+    schema = types.StructType() if column == "value" else types.StructType().add("value", "binary")
+    schema = schema.add(column, kind)
+    for make in (stream_writer, batch_writer):
+        given = {"servers": "a:1", "topic": "t"}
+        if words is None:
+            make(given, schema)
+        else:
+            with pytest.raises(Rejected) as refused:
+                make(given, schema)
+            assert words in refused.value.message
 
 
 def test_exactly_once_is_the_default_and_less_is_asked_for():
