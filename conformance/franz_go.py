@@ -1,9 +1,10 @@
-"""franz-go's own tests of share groups (kgo, ``TestShareGroup*``), from the Go module proxy.
+"""franz-go's own tests of its client (kgo) that ask a broker, from the Go module proxy.
 
-Compiled once per version. The largest one moves records through three levels of topics while consumers of two share
-groups come and go, release, reject and keep records until their lock ends; it checks that each record was accepted,
-that none was rejected and yet passed on, and the delivery counts. Go fetches a newer toolchain automatically if the
-machine's is too old.
+Compiled once per version; which tests ask a broker is read from their source, as the others pass without one. The
+largest ones move records through three levels of topics while consumers come and go: of classic groups with each
+balancer and of KIP-848, with and without transactions, and of share groups, which also release, reject and keep records
+until their lock ends. They check that each record passed once, that none was rejected and yet passed on, and the
+delivery counts. Go fetches a newer toolchain automatically if the machine's is too old.
 """
 
 import json
@@ -17,10 +18,13 @@ from conformance.suite import Context, Suite
 
 MODULE = "github.com/twmb/franz-go"
 VERSION = "1.22.3"
-PATTERN = "^TestShareGroup"
-LIMIT_S = 240.0
+TEST = re.compile(r"^func (Test\w+)\(t \*testing\.T\) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+ASKS = re.compile(r"\b(tmpTopic|tmpGroup|getSeedBrokers|newTestCl|tmpNamed|testChainETL)")
+"""What a test calls that has to do with a broker."""
+LIMIT_S = 120.0
+LIMITS_S = {"TestShareGroupETL": 240.0, "TestGroupETL": 600.0, "TestTxnEtl": 600.0}
 RECORDS = 50_000
-"""Of the largest test; half a million by default."""
+"""Of the largest tests; half a million by default."""
 RUNNER = "kgo.test"
 
 
@@ -31,11 +35,16 @@ def build(folder: Path) -> None:
     tools.run(["go", "test", "-c", "-o", str(folder / RUNNER), "./pkg/kgo"], folder / "module")
 
 
+def asking(source: str) -> list[str]:
+    """The tests in a file of Go that ask a broker."""
+    return [match[1] for match in TEST.finditer(source) if ASKS.search(match[2])]
+
+
 class FranzGo(Suite):
     """The suite; its tests run one after the other."""
 
     name = "franz-go"
-    about = "franz-go's tests of share groups"
+    about = "franz-go's tests of its client"
     fast = False
 
     def prepare(self) -> str:
@@ -44,7 +53,8 @@ class FranzGo(Suite):
         return VERSION
 
     def names(self) -> list[str]:
-        return tools.run([str(self.folder / RUNNER), "-test.list", PATTERN], self.folder).split()
+        files = sorted((self.folder / "module" / "pkg" / "kgo").glob("*_test.go"))
+        return [name for file in files for name in asking(file.read_text(encoding="utf-8"))]
 
     def run(self, context: Context) -> Iterator[Outcome]:
         with context.broker({"auto.create.topics.enable": "false"}) as broker:
@@ -62,7 +72,7 @@ class FranzGo(Suite):
             "KGO_TEST_RF": str(context.count),
             "KGO_TEST_RECORDS": str(RECORDS),
         }
-        limit_s = LIMIT_S * context.patience
+        limit_s = LIMITS_S.get(name, LIMIT_S) * context.patience
         command = [str(self.folder / RUNNER), "-test.v", "-test.run", f"^{name}$"]
         code = tools.run_capped(command, log, limit_s, self.folder / "module" / "pkg" / "kgo", environment)
         return outcome(name, log.read_text(encoding="utf-8", errors="replace"), code, limit_s)

@@ -162,3 +162,22 @@ def test_error_lines_of_the_broker_come_with_their_stack():
 def test_a_test_of_franz_go_is_judged_by_its_own_line(line, code, expected):
     found = franz_go.outcome("TestShareGroup", f"=== RUN\n    share_test.go:7: wrong\n{line}\n", code, 9)
     assert (found.state, found.seconds, found.reason) == expected
+
+
+def test_the_tests_of_franz_go_that_ask_a_broker_are_told_by_what_they_call():
+    source = """
+func TestAlone(t *testing.T) {
+	if true {
+		t.Log("x")
+	}
+}
+
+func TestAsks(t *testing.T) {
+	topic, cleanup := tmpTopicPartitions(t, 1)
+	defer cleanup()
+}
+
+func tmpTopicPartitions(tb testing.TB, n int) (string, func()) {
+}
+"""
+    assert franz_go.asking(source) == ["TestAsks"]

@@ -23,7 +23,7 @@ class GroupProperties:
 
     group_min_session_timeout_ms = Property(
         "group.min.session.timeout.ms",
-        Integer(1, unit="ms"),
+        Integer(0, unit="ms"),
         6_000,
         doc="Minimum session timeout that a member may request.",
     )
