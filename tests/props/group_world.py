@@ -8,10 +8,9 @@ said to be deleted never back, and nobody back who left last and was told so.
 from dataclasses import dataclass, field
 from itertools import count
 
-from millstream.core.group.coordinator import GroupCoordinator
+from group_bench import Stepper
 from millstream.core.group.outputs import (
     Commit,
-    DeadlinePassed,
     Delete,
     DeleteOffsets,
     GroupSettings,
@@ -20,7 +19,6 @@ from millstream.core.group.outputs import (
     Leave,
     Persisted,
     Sync,
-    Write,
 )
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
@@ -68,19 +66,16 @@ class Client:
 
 
 @dataclass
-class World:
+class World(Stepper):
     clients: list[Client]
     settings: GroupSettings = field(
         default_factory=lambda: GroupSettings(
             initial_rebalance_delay_ms=DELAY_MS, new_member_join_timeout_ms=20_000, offsets_retention_ms=10**12
         )
     )
-    ms: int = 1_000
 
     def __post_init__(self) -> None:
-        self.coordinator = GroupCoordinator(self.settings)
-        self.log: list[tuple] = []
-        self.held: list[Write] = []
+        super().__init__(self.settings)
         self.tokens = count(1)
         self.suffixes = count(1)
         self.offsets = count(1)
@@ -97,9 +92,6 @@ class World:
         self.gone: set[str] = set()  # left last, and told so
 
     # The coordinator and its log
-
-    def step(self, given) -> None:
-        self.take(self.coordinator.step(given, self.ms * 1000, self.ms))
 
     def take(self, out) -> None:
         self.held += out.writes
@@ -119,28 +111,17 @@ class World:
                 self.log += write.records
             self.step(Persisted(write.receipt, error))
 
-    def advance(self, ms: int) -> None:
-        end = self.ms + ms
-        while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
-            self.ms = max(self.ms, -(-due // 1000))
-            self.step(DeadlinePassed())
-        self.ms = end
-
     def crash(self) -> None:
         """The coordinator dies; what was not durable is gone, and so is every connection."""
-        self.held.clear()
         self.open.clear()
         self.commits.clear()
         self.deletions.clear()
-        self.coordinator = GroupCoordinator(self.settings)
-        for key, value in self.log:
-            self.coordinator.replay(key, value)
         for client in self.clients:
             if client.waiting is not None:
                 client.waiting = None  # the client sends its request again
                 if client.request == "leave":
                     client.reset()
-        self.take(self.coordinator.loaded(self.ms * 1000, self.ms))
+        self.take_over()
         durable = self.durable_offsets()
         for partition, offset in self.acked.items():
             assert durable.get(partition, -1) >= offset, "an acknowledged commit is lost"

@@ -9,10 +9,9 @@ predecessor had; what was deleted leaves no state. At rest every partition of a 
 from collections import Counter
 from random import Random
 
-from millstream.core.group.coordinator import GroupCoordinator
+from group_bench import Stepper, Topics
 from millstream.core.group.outputs import (
     AlterShareOffsets,
-    DeadlinePassed,
     Delete,
     DeleteShareOffsets,
     GroupSettings,
@@ -22,7 +21,6 @@ from millstream.core.group.outputs import (
     StateAnswered,
     TopicDeleted,
 )
-from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -50,31 +48,6 @@ def places(named) -> set[tuple[bytes, int]]:
     return {(topic_id, index) for topic_id, one in named.items() for index in one.partitions}
 
 
-class Topics:
-    """The cluster's topics; a topic that comes back has another id."""
-
-    def __init__(self) -> None:
-        self.revision = self.created_revision = 1
-        self.known: dict[str, Topic] = {}
-        self.made = 0
-
-    def create(self, name: str, partitions: int) -> None:
-        self.made += 1
-        self.known[name] = Topic(name, self.made.to_bytes(16, "big"), partitions)
-        self.revision += 1
-
-    def grow(self, name: str) -> None:
-        topic = self.known[name]
-        self.known[name] = Topic(name, topic.topic_id, topic.partitions + 1)
-        self.revision += 1
-
-    def by_name(self, name):
-        return self.known.get(name)
-
-    def by_id(self, topic_id):
-        return next((topic for topic in self.known.values() if topic.topic_id == topic_id), None)
-
-
 class State:
     """The state of a share partition at the share coordinator."""
 
@@ -93,20 +66,16 @@ class Member:
         self.beat_ms = 0
 
 
-class World:
+class World(Stepper):
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.topics = Topics()
-        self.topics.create("t", 2)
-        self.settings = GroupSettings(
+        self.topics = Topics(t=2)
+        settings = GroupSettings(
             share=ShareSettings(
                 session_timeout_ms=SESSION_MS, heartbeat_interval_ms=BEAT_MS, assignment_interval_ms=700, max_size=6
             )
         )
-        self.coordinator = GroupCoordinator(self.settings, topics=self.topics)
-        self.ms = 1_000
-        self.log: list[tuple] = []
-        self.held: list = []
+        super().__init__(settings, topics=self.topics)
         self.asks: list = []
         self.states: dict[tuple[bytes, int], State] = {}
         self.members = [Member(f"m{i}") for i in range(4)]
@@ -116,9 +85,6 @@ class World:
         self.quiet = False
 
     # The coordinator
-
-    def step(self, given) -> None:
-        self.take(self.coordinator.step(given, self.ms * 1000, self.ms))
 
     def take(self, out) -> None:
         self.held += out.writes
@@ -155,29 +121,14 @@ class World:
         for ask in self.asks:
             if self.rng.random() < 0.5:
                 self.carry_out(ask.request)
-        self.held.clear()
         self.asks.clear()
         self.tokens.clear()
         for member in self.members:
             member.waits = None
         before = self.coordinator.groups.get(GROUP)
-        self.coordinator = self.successor()
+        self.take_over()
         after = self.coordinator.groups.get(GROUP)
         self.seen["crashes"] += before is not None and after is not None
-        self.take(self.coordinator.loaded(self.ms * 1000, self.ms))
-
-    def successor(self) -> GroupCoordinator:
-        fresh = GroupCoordinator(self.settings, topics=self.topics)
-        for key, value in self.log:
-            fresh.replay(key, value)
-        return fresh
-
-    def advance(self, ms: int) -> None:
-        end = self.ms + ms
-        while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
-            self.ms = max(self.ms, -(-due // 1000))
-            self.step(DeadlinePassed())
-        self.ms = end
 
     # The share coordinator
 
@@ -291,12 +242,11 @@ class World:
         name = self.rng.choice(NAMES)
         topic = self.topics.by_name(name)
         if topic is None:
-            self.topics.create(name, self.rng.randint(1, 3))
+            self.topics.put(name, self.rng.randint(1, 3))
         elif self.rng.random() < 0.5 and topic.partitions < 4:
             self.topics.grow(name)
         else:
-            del self.topics.known[name]
-            self.topics.revision += 1
+            self.topics.delete(name)
             self.states = {place: state for place, state in self.states.items() if place[0] != topic.topic_id}
             self.step(TopicDeleted(name, topic.topic_id))
 
@@ -354,7 +304,7 @@ class World:
         given = {place for member in self.members for place in member.has}
         wanted = {
             (topic.topic_id, index)
-            for name, topic in self.topics.known.items()
+            for name, topic in self.topics.topics.items()
             if any(name in member.names for member in self.members)
             for index in range(topic.partitions)
         }

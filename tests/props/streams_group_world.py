@@ -10,10 +10,9 @@ tasks as far as there are processes, members have about equally many, and nothin
 from collections import Counter
 from random import Random
 
-from millstream.core.group.coordinator import GroupCoordinator
+from group_bench import Stepper, Topics
 from millstream.core.group.outputs import (
     Commit,
-    DeadlinePassed,
     Delete,
     GroupSettings,
     Persisted,
@@ -23,7 +22,6 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.streams_state.configured import Status
 from millstream.core.group.streams_state.tasks import Task
-from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -75,26 +73,6 @@ def listed(tasks: set[Task]) -> list[StreamsTaskIds]:
     return [StreamsTaskIds(*one) for one in found.items()]
 
 
-class Topics:
-    """The cluster's topics; a topic that comes back has another id."""
-
-    def __init__(self) -> None:
-        self.revision = self.created_revision = 1
-        self.known: dict[str, Topic] = {}
-        self.made = 0
-
-    def create(self, name: str, partitions: int) -> None:
-        self.made += 1
-        self.known[name] = Topic(name, self.made.to_bytes(16, "big"), partitions)
-        self.revision += 1
-
-    def by_name(self, name):
-        return self.known.get(name)
-
-    def by_id(self, topic_id):
-        return next((topic for topic in self.known.values() if topic.topic_id == topic_id), None)
-
-
 class Member:
     def __init__(self, name: str, process: str) -> None:
         self.name = name
@@ -116,15 +94,13 @@ class Member:
         self.epoch, self.runs, self.closing, self.said = 0, nothing(), nothing(), None
 
 
-class World:
+class World(Stepper):
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.topics = Topics()
-        self.topics.create("t", 2)
-        self.topics.create("u", 3)
+        self.topics = Topics(t=2, u=3)
         self.standbys = self.rng.choice((0, 0, 1, 2))
         self.of_group: dict[str, int] = {"streams.num.standby.replicas": self.standbys}
-        self.settings = GroupSettings(
+        settings = GroupSettings(
             streams=StreamsSettings(
                 session_timeout_ms=SESSION_MS,
                 heartbeat_interval_ms=BEAT_MS,
@@ -134,10 +110,7 @@ class World:
                 of_groups={GROUP: self.of_group},
             )
         )
-        self.coordinator = GroupCoordinator(self.settings, topics=self.topics)
-        self.ms = 1_000
-        self.log: list[tuple] = []
-        self.held: list = []
+        super().__init__(settings, topics=self.topics)
         self.members = [Member(f"m{i}", f"p{i % 3}") for i in range(5)]
         self.tokens: dict[int, tuple[str, object]] = {}
         self.last_token = 0
@@ -145,9 +118,6 @@ class World:
         self.quiet = False
 
     # The coordinator
-
-    def step(self, given) -> None:
-        self.take(self.coordinator.step(given, self.ms * 1000, self.ms))
 
     def take(self, out) -> None:
         self.held += out.writes
@@ -170,12 +140,6 @@ class World:
             if not self.held:
                 self.check_successor()
 
-    def successor(self) -> GroupCoordinator:
-        fresh = GroupCoordinator(self.settings, topics=self.topics)
-        for key, value in self.log:
-            fresh.replay(key, value)
-        return fresh
-
     def check_successor(self) -> None:
         """Nothing is in flight to the log: it has the whole truth."""
         ours, theirs = (one.groups.get(GROUP) for one in (self.coordinator, self.successor()))
@@ -194,24 +158,15 @@ class World:
         """The coordinator dies: some of what was being written is durable, though nobody was told, the rest is lost."""
         for write in self.held[: self.rng.randint(0, len(self.held))]:
             self.log += write.records
-        self.held.clear()
         self.tokens.clear()
         for member in self.members:
             member.waits = member.said = None
         before = self.coordinator.groups.get(GROUP)
-        self.coordinator = self.successor()
+        self.take_over()
         after = self.coordinator.groups.get(GROUP)
         self.seen["crashes"] += before is not None and after is not None
-        self.take(self.coordinator.loaded(self.ms * 1000, self.ms))
         for member in self.members:
             member.beat_ms = self.ms if member.epoch else member.beat_ms
-
-    def advance(self, ms: int) -> None:
-        end = self.ms + ms
-        while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
-            self.ms = max(self.ms, -(-due // 1000))
-            self.step(DeadlinePassed())
-        self.ms = end
 
     # Members
 
@@ -268,7 +223,7 @@ class World:
             self.seen[Status(status.status_code).name.lower()] += 1
         for topic in beaten.missing:
             if self.topics.by_name(topic.name) is None and (self.quiet or self.rng.random() < 0.5):
-                self.topics.create(topic.name, topic.num_partitions)
+                self.topics.put(topic.name, topic.num_partitions)
         if response.active_tasks is not None:
             told = {
                 kind: {Task(one.subtopology_id, index) for one in tasks for index in one.partitions}
@@ -325,18 +280,12 @@ class World:
         topic = self.topics.by_name(name)
         if topic is None:
             if name in SOURCES:
-                self.topics.create(name, self.rng.randint(1, 3))
+                self.topics.put(name, self.rng.randint(1, 3))
         elif self.rng.random() < 0.5 and topic.partitions < 4:
-            self.grow(name)
+            self.topics.grow(name)
         else:
-            del self.topics.known[name]
-            self.topics.revision += 1
+            self.topics.delete(name)
             self.step(TopicDeleted(name, topic.topic_id))
-
-    def grow(self, name: str) -> None:
-        topic = self.topics.known[name]
-        self.topics.known[name] = Topic(name, topic.topic_id, topic.partitions + 1)
-        self.topics.revision += 1
 
     # Running
 
@@ -392,18 +341,18 @@ class World:
         if self.rng.random() < 0.5:
             # Internal topics that are there fit: an administrator has seen to it.
             for name in ("r", "c"):
-                self.topics.known.pop(name, None)
+                self.topics.topics.pop(name, None)
         for name in ("r", "c"):
             topic, source = self.topics.by_name(name), self.topics.by_name("u")
             if topic is not None and (source is None or topic.partitions != source.partitions):
-                del self.topics.known[name]
+                del self.topics.topics[name]
         for name in SOURCES:
             if self.topics.by_name(name) is None:
-                self.topics.create(name, 2)
+                self.topics.put(name, 2)
         self.topics.revision += 1
         self.beats()
         self.check_at_rest()
-        self.grow("t")
+        self.topics.grow("t")
         self.beats()
         self.check_at_rest()
         self.change_standbys()

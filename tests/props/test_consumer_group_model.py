@@ -16,12 +16,11 @@ from itertools import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from group_bench import Stepper, Topics
 from millstream.core.group.consumer.protocol import read_assignment
-from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
     ConsumerSettings,
-    DeadlinePassed,
     ExpressionsResolved,
     GroupSettings,
     Heartbeat,
@@ -32,7 +31,6 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.regex import matcher
 from millstream.core.group.state import GroupState
-from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadataKey
@@ -51,41 +49,6 @@ GROUP = "g"
 SESSION_MS, REBALANCE_MS = 6_000, 9_000
 SUBSCRIPTIONS = (["a"], ["a", "b"], ["b"], [])
 REGEXES = (None, None, "a|c", "[bc]")
-
-
-class Topics:
-    """The cluster's topics, as a schedule changes them."""
-
-    def __init__(self):
-        self.revision = 1
-        self.created_revision = 1
-        self.ids = count(1)
-        self.topics = {}
-        for name, partitions in (("a", 4), ("b", 2)):
-            self.create(name, partitions)
-
-    def create(self, name, partitions):
-        self.revision += 1
-        self.created_revision = self.revision
-        self.topics[name] = Topic(name, next(self.ids).to_bytes(16, "big"), partitions)
-
-    def grow(self, name):
-        topic = self.topics[name]
-        self.revision += 1
-        self.topics[name] = Topic(name, topic.topic_id, topic.partitions + 1)
-
-    def delete(self, name):
-        self.revision += 1
-        del self.topics[name]
-
-    def by_name(self, name):
-        return self.topics.get(name)
-
-    def by_id(self, topic_id):
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
-
-    def names(self):
-        return tuple(self.topics)
 
 
 @dataclass
@@ -110,11 +73,11 @@ class Client:
         self.epoch, self.step, self.must_say_all = 0, "join", True
 
 
-class World:
+class World(Stepper):
     def __init__(self, seed, policy):
         self.random = random.Random(seed)
-        self.topics = Topics()
-        self.settings = GroupSettings(
+        self.topics = Topics(a=4, b=2)
+        settings = GroupSettings(
             initial_rebalance_delay_ms=0,
             min_session_timeout_ms=1,
             consumer=ConsumerSettings(
@@ -124,18 +87,14 @@ class World:
                 assignment_interval_ms=self.random.choice((0, 1_000)),
             ),
         )
-        self.core = GroupCoordinator(self.settings, topics=self.topics)
-        self.ms = 1_000
-        self.log, self.held, self.to_resolve = [], deque(), deque()
+        super().__init__(settings, topics=self.topics)
+        self.to_resolve = deque()
         self.tokens, self.suffixes = count(1), count(1)
         self.clients = []
         self.callers = {}
         self.group_epoch = 0
 
     # The coordinator
-
-    def step(self, given):
-        self.take(self.core.step(given, self.ms * 1000, self.ms))
 
     def take(self, out):
         self.held += out.writes
@@ -154,7 +113,7 @@ class World:
         self.check()
 
     def persist(self, error=ErrorCode.NONE):
-        write = self.held.popleft()
+        write = self.held.pop(0)
         if error is ErrorCode.NONE:
             self.log += write.records
             for key, value in write.records:
@@ -172,13 +131,8 @@ class World:
         self.step(ExpressionsResolved(wanted.group_id, found, self.topics.revision))
 
     def restart(self):
-        """The coordinator dies; its successor reads the last record of each key."""
-        self.core = GroupCoordinator(self.settings, topics=self.topics)
-        latest = dict(self.log)
-        for key, value in latest.items():
-            if value is not None:
-                self.core.replay(key, value)
-        self.held.clear()
+        """The coordinator dies; its successor reads the last record of each key, as after a compaction."""
+        self.log = [(key, value) for key, value in dict(self.log).items() if value is not None]
         self.to_resolve.clear()
         self.callers.clear()
         for client in self.clients:
@@ -187,14 +141,7 @@ class World:
                 client.must_say_all = True
                 if client.classic:
                     client.start_over()
-        self.take(self.core.loaded(self.ms * 1000, self.ms))
-
-    def advance(self, ms):
-        end = self.ms + ms
-        while (due := self.core.deadline_us) is not None and due <= end * 1000:
-            self.ms = max(self.ms, -(-due // 1000))
-            self.step(DeadlinePassed())
-        self.ms = end
+        self.take_over()
 
     # Clients
 
@@ -350,7 +297,7 @@ class World:
 
     @property
     def group(self):
-        holder = self.core.groups.get(GROUP)
+        holder = self.coordinator.groups.get(GROUP)
         return None if holder is None else holder.consumer
 
     def check(self):
@@ -395,7 +342,7 @@ class World:
         raise AssertionError("it does not settle")
 
     def is_settled(self):
-        holder = self.core.groups.get(GROUP)
+        holder = self.coordinator.groups.get(GROUP)
         if not self.clients:
             return True
         if holder is None or holder.state is not GroupState.STABLE:
@@ -475,7 +422,7 @@ def change_topics(world, pick):
     what = pick.random()
     if what < 0.5 and len(topics.topics) < 4:
         name = pick.choice([name for name in "abcd" if name not in topics.topics] or ["x"])
-        topics.create(name, pick.randrange(1, 4))
+        topics.put(name, pick.randrange(1, 4))
     elif what < 0.8 and topics.topics:
         name = pick.choice(list(topics.topics))
         if topics.topics[name].partitions < 7:

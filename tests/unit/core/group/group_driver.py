@@ -2,10 +2,9 @@
 
 from itertools import count
 
-from millstream.core.group.coordinator import GroupCoordinator
+from group_bench import Stepper
 from millstream.core.group.outputs import (
     Commit,
-    DeadlinePassed,
     Delete,
     DeleteOffsets,
     Expire,
@@ -18,7 +17,6 @@ from millstream.core.group.outputs import (
     Sync,
     TopicDeleted,
     TransactionEnded,
-    Write,
 )
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -42,29 +40,18 @@ REBALANCE_MS = 60_000
 DELAY_MS = 3_000
 
 
-class Driver:
+class Driver(Stepper):
     """``hold_log`` keeps writes unpersisted until ``persist``; ``log`` holds what is durable."""
 
-    def __init__(self, **settings) -> None:
-        self.settings = GroupSettings(**settings)
-        self.coordinator = GroupCoordinator(self.settings)
-        self.ms = 1_000
+    def __init__(self, topics=None, **settings) -> None:
+        super().__init__(GroupSettings(**settings), topics=topics)
         self.answers: dict[object, object] = {}
-        self.log: list[tuple] = []
-        self.held: list[Write] = []
         self.hold_log = False
         self.lines: list[str] = []
         self._tokens = count(1)
         self._suffixes = count(1)
 
-    @property
-    def now_us(self) -> int:
-        return self.ms * 1000
-
-    def step(self, given) -> None:
-        self._take(self.coordinator.step(given, self.now_us, self.ms))
-
-    def _take(self, out) -> None:
+    def take(self, out) -> None:
         for token, response in out.answers:
             assert token not in self.answers, "answered twice"
             self.answers[token] = response
@@ -79,26 +66,16 @@ class Driver:
             writes -= 1
             if error is ErrorCode.NONE:
                 self.log += write.records
-            self._take(self.coordinator.step(Persisted(write.receipt, error), self.now_us, self.ms))
-
-    def advance(self, ms: int) -> None:
-        """Let time pass, stopping at every deadline on the way."""
-        end = self.ms + ms
-        while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
-            self.ms = max(self.ms, -(-due // 1000))
-            self.step(DeadlinePassed())
-        self.ms = end
+            self.step(Persisted(write.receipt, error))
 
     def restart(self) -> "Driver":
         """A new coordinator that read the durable log."""
-        fresh = Driver()
+        fresh = type(self)(self.options["topics"])
         fresh.settings, fresh.ms = self.settings, self.ms
-        fresh.coordinator = GroupCoordinator(self.settings)
-        for key, value in self.log:
-            fresh.coordinator.replay(key, value)
+        fresh.coordinator = self.successor()
         fresh.log = list(self.log)
         fresh._suffixes = count(1000)
-        fresh._take(fresh.coordinator.loaded(fresh.now_us, fresh.ms))
+        fresh.take(fresh.coordinator.loaded(fresh.now_us, fresh.ms))
         return fresh
 
     # Requests; each returns its token

@@ -3,9 +3,9 @@
 import pytest
 from group_driver import Driver
 
+from group_bench import Topics
 from millstream.core.group.assign.simple import assign_simple
 from millstream.core.group.assign.spec import Subscriber
-from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
     AlterShareOffsets,
@@ -17,7 +17,6 @@ from millstream.core.group.outputs import (
     ShareStatesOf,
     StateAnswered,
 )
-from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -45,45 +44,29 @@ T, U = b"t" * 16, b"u" * 16
 SESSION_MS = 45_000
 
 
-class Topics:
-    """One topic, ``t``; others come."""
-
-    def __init__(self, partitions=2):
-        self.revision = self.created_revision = 1
-        self.topics = {"t": Topic("t", T, partitions)}
-
-    def put(self, name, topic_id, partitions):
-        self.revision += 1
-        self.topics[name] = Topic(name, topic_id, partitions)
-
-    def take(self, name):
-        self.revision += 1
-        del self.topics[name]
-
-    def by_name(self, name):
-        return self.topics.get(name)
-
-    def by_id(self, topic_id):
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+def one_topic(partitions=2):
+    """``t``."""
+    topics = Topics()
+    topics.put("t", partitions, T)
+    return topics
 
 
 class ShareDriver(Driver):
     """A driver with topics, and a share coordinator that answers at once or when told."""
 
     def __init__(self, topics=None, **settings):
-        super().__init__(share=ShareSettings(**{"assignment_interval_ms": 0, **settings}))
-        self.topics = topics or Topics()
-        self.coordinator = GroupCoordinator(self.settings, topics=self.topics)
+        self.topics = topics or one_topic()
+        super().__init__(self.topics, share=ShareSettings(**{"assignment_interval_ms": 0, **settings}))
         self.asked = []
         self.requests = []
         self.hold_asks = False
         self.state_error = ErrorCode.NONE
         self.failing = None
 
-    def _take(self, out):
+    def take(self, out):
         self.asked += out.asks
         self.requests += [ask.request for ask in out.asks]
-        super()._take(out)
+        super().take(out)
         if not self.hold_asks:
             self.reply()
 
@@ -109,16 +92,6 @@ class ShareDriver(Driver):
                 for topic in ask.request.topics
             ]
             self.step(StateAnswered(ask, kind(results)))
-
-    def again(self):
-        """A successor that read the durable log."""
-        fresh = ShareDriver(self.topics)
-        fresh.settings, fresh.ms, fresh.log = self.settings, self.ms, list(self.log)
-        fresh.coordinator = GroupCoordinator(self.settings, topics=self.topics)
-        for key, value in self.log:
-            fresh.coordinator.replay(key, value)
-        fresh._take(fresh.coordinator.loaded(fresh.now_us, fresh.ms))
-        return fresh
 
     def beat(self, member, epoch, group="g", **fields):
         token = next(self._tokens)
@@ -221,25 +194,25 @@ def test_a_state_is_asked_for_once_at_a_time_and_again_by_a_successor() -> None:
     driver = ShareDriver()
     driver.hold_asks = True
     driver.joins("a")
-    driver.topics.put("t", T, 3)
+    driver.topics.put("t", 3)
     driver.beat("a", 2)
     driver.beat("a", 3)
     asked = [[one.partition for one in request.topics[0].partitions] for request in driver.requests]
     assert asked == [[0, 1], [2]]
-    other = driver.again()
+    other = driver.restart()
     assert other.told(other.beat("a", 3)) == (ErrorCode.NONE, 4, {T: [0, 1, 2]})
 
 
 def test_new_partitions_are_initialized_and_shared() -> None:
     driver = ShareDriver()
     driver.joins("a")
-    driver.topics.put("t", T, 3)
+    driver.topics.put("t", 3)
     assert driver.told(driver.beat("a", 3)) == (ErrorCode.NONE, 5, {T: [0, 1, 2]})
     assert driver.states() == {"t": [0, 1, 2]}
 
 
 def test_members_share_partitions_when_there_are_more_of_them() -> None:
-    driver = ShareDriver(Topics(1))
+    driver = ShareDriver(one_topic(1))
     driver.joins("a")
     assert driver.told(driver.joins("b")) == (ErrorCode.NONE, 4, {T: [0]})
     assert driver.told(driver.beat("a", 3)) == (ErrorCode.NONE, 4, None)
@@ -248,7 +221,7 @@ def test_members_share_partitions_when_there_are_more_of_them() -> None:
 def test_epochs_fence_members() -> None:
     driver = ShareDriver()
     driver.joins("a")
-    driver.topics.put("t", T, 3)
+    driver.topics.put("t", 3)
     driver.beat("a", 3)
     assert driver.told(driver.beat("a", 4))[0] is ErrorCode.FENCED_MEMBER_EPOCH
     assert driver.told(driver.beat("a", 6))[0] is ErrorCode.FENCED_MEMBER_EPOCH
@@ -316,7 +289,7 @@ def test_a_successor_knows_everything() -> None:
     driver = ShareDriver()
     driver.joins("a")
     driver.joins("b")
-    other = driver.again()
+    other = driver.restart()
     assert (other.share.members, other.share.targets, other.share.states) == (
         driver.share.members,
         driver.share.targets,
@@ -336,12 +309,12 @@ def test_a_group_goes_after_its_state() -> None:
     assert driver.delete() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert driver.state() == "Empty"
     assert driver.states() == {}
-    driver = driver.again()
+    driver = driver.restart()
     assert driver.delete() is ErrorCode.NONE
     assert [one.partition for one in driver.requests[-1].topics[0].partitions] == [0, 1]
     assert isinstance(driver.requests[-1], DeleteShareGroupStateRequest)
     assert driver.state() == "Dead"
-    assert driver.again().state() == "Dead"
+    assert driver.restart().state() == "Dead"
 
 
 def test_who_joins_during_a_deletion_finds_a_new_group() -> None:
@@ -356,7 +329,7 @@ def test_who_joins_during_a_deletion_finds_a_new_group() -> None:
     driver.reply()
     assert driver.error(deletion) is ErrorCode.NONE
     assert driver.told(token) == (ErrorCode.NONE, 3, {T: [0, 1]})
-    assert driver.again().share.members.keys() == {"b"}
+    assert driver.restart().share.members.keys() == {"b"}
 
 
 def test_a_deletion_waits_for_no_state_that_is_being_made() -> None:
@@ -418,7 +391,7 @@ def test_each_alteration_fences_the_leaders_of_the_one_before() -> None:
 def test_offsets_of_a_topic_are_deleted() -> None:
     driver = ShareDriver()
     assert driver.error(driver.forget("t")) is ErrorCode.GROUP_ID_NOT_FOUND
-    driver.topics.put("u", U, 1)
+    driver.topics.put("u", 1, U)
     driver.joins("a", ("t", "u"))
     assert driver.error(driver.forget("t")) is ErrorCode.NON_EMPTY_GROUP
     driver.beat("a", -1)
@@ -440,11 +413,11 @@ def test_offsets_of_a_topic_are_deleted() -> None:
 def test_a_deleted_topic_is_forgotten() -> None:
     driver = ShareDriver()
     driver.joins("a")
-    driver.topics.take("t")
+    driver.topics.delete("t")
     driver.delete_topic("t", T)
     assert not driver.share.states.initialized
     assert driver.told(driver.beat("a", 3)) == (ErrorCode.NONE, 4, {})
-    driver.topics.put("t", U, 1)
+    driver.topics.put("t", 1, U)
     assert driver.told(driver.beat("a", 4)) == (ErrorCode.NONE, 6, {U: [0]})
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from group_driver import Driver
 
-from millstream.core.group.coordinator import GroupCoordinator
+from group_bench import Topics
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
@@ -17,7 +17,6 @@ from millstream.core.group.streams.sticky import TaskMember, TaskSpec, assign_ta
 from millstream.core.group.streams_state.configured import Status, configure
 from millstream.core.group.streams_state.tasks import NOTHING, TaskSets
 from millstream.core.group.streams_state.topology import topology_of
-from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -35,43 +34,12 @@ ONE = StreamsTopology(1, [StreamsSubtopology("0", ["t"])])
 SESSION_MS, DELAY_MS = 45_000, 3_000
 
 
-class Topics:
-    """One topic, ``t``; others come."""
-
-    def __init__(self, **partitions):
-        self.revision = self.created_revision = 1
-        self.topics = {}
-        for name, count in (partitions or {"t": 2}).items():
-            self.put(name, count)
-
-    def put(self, name, partitions):
-        self.revision += 1
-        self.topics[name] = Topic(name, name.encode().ljust(16, b"."), partitions)
-
-    def by_name(self, name):
-        return self.topics.get(name)
-
-    def by_id(self, topic_id):
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
-
-
 class StreamsDriver(Driver):
     """A driver with topics."""
 
     def __init__(self, topics=None, **settings):
-        super().__init__(streams=StreamsSettings(**{"assignment_interval_ms": 0, **settings}))
-        self.topics = topics or Topics()
-        self.coordinator = GroupCoordinator(self.settings, topics=self.topics)
-
-    def again(self):
-        """A successor that read the durable log."""
-        fresh = StreamsDriver(self.topics)
-        fresh.settings, fresh.ms, fresh.log = self.settings, self.ms, list(self.log)
-        fresh.coordinator = GroupCoordinator(self.settings, topics=self.topics)
-        for key, value in self.log:
-            fresh.coordinator.replay(key, value)
-        fresh._take(fresh.coordinator.loaded(fresh.now_us, fresh.ms))
-        return fresh
+        self.topics = topics or Topics(t=2)
+        super().__init__(self.topics, streams=StreamsSettings(**{"assignment_interval_ms": 0, **settings}))
 
     def beat(self, member="m", epoch=0, topology=ONE, owned=None, **more):
         joins = epoch == 0
@@ -311,7 +279,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back_with_its_offset
     driver = StreamsDriver(initial_rebalance_delay_ms=0)
     assert driver.commit({("t", 0): 5}) is ErrorCode.NONE
     assert driver.beat().error_code == 0
-    driver = driver.again()
+    driver = driver.restart()
     (listed,) = list_groups(driver.coordinator.groups.values(), (), ["streams"])
     assert (listed.protocol_type, listed.group_state) == ("streams", "Stable")
     assert driver.fetch(topics={"t": [0]}) == {("t", 0): 5}
@@ -319,7 +287,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back_with_its_offset
     assert describe_group("g", driver.group(), 6).error_message == "Group g is not a classic group."
     driver.beat("m", -1)
     driver.promised_id()
-    assert driver.again().group().streams is None
+    assert driver.restart().group().streams is None
     assert driver.fetch(topics={"t": [0]}) == {("t", 0): 5}
 
 
