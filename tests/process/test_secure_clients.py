@@ -65,11 +65,11 @@ def test_a_command_with_an_address_of_its_own_uses_no_profile(secure, command):
     pairs = ("-X", "security.protocol=SSL", "-X", f"ssl.ca.location={secure.ca_path}")
     assert command("profile", "create", "here", "--bootstrap", "127.0.0.1:1", *pairs)[0] == 0
     at = ("--bootstrap", secure.bootstrap)
-    code, _, said = command("topic", "list", *at, "--timeout", "3")
-    assert (code, "the broker takes TLS only; add -X security.protocol=SSL" in said) == (1, True)
+    code, _, said = command("topic", "list", *at, "--timeout", "3600")
+    assert (code, "the broker takes TLS only; set security.protocol=SSL" in said) == (1, True)
     assert command("topic", "list", *at, *pairs)[0] == 0
     assert command("topic", "list", *at, "--profile", "here")[0] == 0
-    code, _, said = command("topic", "list", *at, "-X", "security.protocol=SSL", "--timeout", "3")
+    code, _, said = command("topic", "list", *at, "-X", "security.protocol=SSL", "--timeout", "3600")
     assert (code, "its certificate is not taken: unable to get local issuer" in said) == (1, True)
     code, _, said = command("topic", "list", *at, "-X", "security.protokol=SSL")
     assert (code, "did you mean security.protocol?" in said) == (2, True)
@@ -150,20 +150,94 @@ def test_our_clients_log_in(with_logins, mechanism):
         assert client.topic_exists(f"runs-{mechanism}")
 
 
-def test_a_login_that_fails_is_said_and_not_tried_again(with_logins):
-    for change, words in (
-        ({"sasl.password": "wrong"}, "the login failed"),
-        ({"sasl.username": "nobody"}, "the login failed"),
-        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "x"}, "takes no logins by OAUTHBEARER"),
-    ):
-        given = {**with_logins.given, "sasl.mechanism": "SCRAM-SHA-256", **change}
-        with (
-            Cluster(with_logins.secure_address, security=read_security(given)) as cluster,
-            pytest.raises(Rejected) as failure,
-        ):
-            cluster.metadata([])
-        assert words in failure.value.message
-        assert "wrong" not in failure.value.message
+CLEAR, ENCRYPTED = "PLAINTEXT", "SASL_SSL"
+MISTAKES = {
+    "a wrong password": (ENCRYPTED, {"sasl.password": "wrong"}, "the login failed"),
+    "an unknown user": (ENCRYPTED, {"sasl.username": "nobody"}, "the login failed"),
+    "another mechanism": (
+        ENCRYPTED,
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "x"},
+        "takes no logins by OAUTHBEARER",
+    ),
+    "no login": (ENCRYPTED, {"security.protocol": "SSL"}, "asks for a login by PLAIN or SCRAM-SHA-256"),
+    "no TLS": (ENCRYPTED, {"security.protocol": "SASL_PLAINTEXT"}, "the broker takes TLS only; set security.protocol"),
+    "neither": (ENCRYPTED, {"security.protocol": "PLAINTEXT"}, "the broker takes TLS only; set security.protocol"),
+    "another authority": (ENCRYPTED, {"ssl.ca.location": ""}, "its certificate is not taken"),
+    "TLS in clear": (CLEAR, {}, "the broker does not take TLS there; set security.protocol=PLAINTEXT"),
+    "a login to nobody": (CLEAR, {"security.protocol": "SASL_PLAINTEXT"}, "this listener asks for none"),
+}
+"""What a client has wrong, at which listener, and what it is told."""
+
+
+def mistaken(with_logins, mistake):
+    """The address, the properties of a client, and the words that it gets."""
+    listener, change, words = MISTAKES[mistake]
+    given = {**with_logins.given, "sasl.mechanism": "SCRAM-SHA-256", **change}
+    if not given["security.protocol"].startswith("SASL"):
+        given = {name: value for name, value in given.items() if not name.startswith("sasl.")}
+    return with_logins.about()["listeners"][listener], given, words
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_a_client_is_said_at_its_first_attempt(with_logins, mistake):
+    """An hour would pass before a client that tries again ends."""
+    address, given, words = mistaken(with_logins, mistake)
+    security = read_security(given)
+    with Cluster(address, security=security, timeout_s=3600) as cluster, pytest.raises(Rejected) as failure:
+        cluster.metadata([])
+    assert words in failure.value.message
+    with EventsClient(address, security=security, timeout_s=3600) as client, pytest.raises(Rejected) as failure:
+        client.topic_exists("runs")
+    assert words in failure.value.message
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_a_command_is_said_at_its_first_attempt(with_logins, command, mistake):
+    address, given, words = mistaken(with_logins, mistake)
+    pairs = [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
+    code, out, said = command("topic", "list", "--bootstrap", address, "--timeout", "3600", *pairs)
+    assert (code, out, words in said) == (1, "", True), said
+    assert PASSWORD not in said
+
+
+COMMANDS = [
+    ("status",),
+    ("produce", "orders"),
+    ("consume", "orders"),
+    ("consume", "orders", "--group", "g"),
+    ("top", "--once"),
+    ("apply", "-f", "FILE"),
+    ("cluster", "health"),
+    ("cluster", "drain", "1"),
+    ("tier", "status"),
+    ("cache", "status"),
+    ("topic", "create", "x"),
+    ("topic", "trim", "x", "--before", "end"),
+    ("events", "create", "x"),
+    ("events", "consume", "x"),
+    ("group", "list"),
+    ("group", "reset", "g", "--topic", "t", "--to", "end"),
+    ("user", "list"),
+    ("acl", "list"),
+    ("quota", "list"),
+    ("transaction", "list"),
+    ("config", "list", "--running"),
+    ("logger", "list"),
+    ("backup", "create", "--to", "file:///nowhere"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", ["a wrong password", "neither"])
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_says_it_at_once(with_logins, command, tmp_path, words, mistake):
+    address, given, expected = mistaken(with_logins, mistake)
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    (tmp_path / "plan.yaml").write_text("topics: {orders: {}}\n")
+    words = [str(tmp_path / "plan.yaml") if word == "FILE" else word for word in words]
+    code, _, said = command(*words, "--bootstrap", address, "--timeout", "3600", "--command-config", str(properties))
+    assert (code, expected in said) == (1, True), said
 
 
 def test_commands_log_in_by_a_file_that_names_its_secret(with_logins, command, tmp_path):

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.cli import identity
-from millstream.cli.connect import admin_client, broker_configs, explained, listed
+from millstream.cli.connect import admin_client, broker_configs, explained
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import REGISTRY_DEFAULT
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
@@ -39,7 +39,7 @@ def http_url_of(bootstrap: str, node: int, timeout_s: float, path: str, lacks: s
         CommandFailed: there is no such broker, it has no HTTP port, or it does not answer.
     """
     with explained("the brokers", bootstrap):
-        brokers = listed(admin_client(bootstrap), bootstrap, timeout_s).brokers
+        brokers = admin_client(bootstrap).list_topics(timeout=timeout_s).brokers
     if node not in brokers:
         known = ", ".join(map(str, sorted(brokers)))
         raise CommandFailed(f"the cluster at {bootstrap} has no live broker {node}; it has {known}")

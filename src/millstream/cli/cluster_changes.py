@@ -191,10 +191,10 @@ def _show_fewer(topic: str, fewer: list[tuple[int, list[int]]], nodes: list[int]
 
 def replicas_of(topic: str, bootstrap: str) -> dict[int, list[int]]:
     """The brokers that hold each partition of a topic."""
-    from millstream.cli.connect import admin_client, explained, listed
+    from millstream.cli.connect import admin_client, explained
 
     with explained(f"topic '{topic}'", bootstrap):
-        found = listed(admin_client(bootstrap), bootstrap, ASK_S).topics.get(topic)
+        found = admin_client(bootstrap).list_topics(timeout=ASK_S).topics.get(topic)
     if found is None or not found.partitions:
         raise CommandFailed(f"there is no topic '{topic}'")
     return {number: list(partition.replicas) for number, partition in found.partitions.items()}

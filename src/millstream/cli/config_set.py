@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from millstream.cli.connect import admin_client, answer, explained, listed
+from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, remark
@@ -38,7 +38,7 @@ def set_settings(
     entries += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in gone]
     client = admin_client(bootstrap)
     with explained("broker", bootstrap):
-        node_id = min(listed(client, bootstrap, timeout).brokers)
+        node_id = min(client.list_topics(timeout=timeout).brokers)
         resource = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=entries)
         future = next(iter(client.incremental_alter_configs([resource], request_timeout=timeout).values()))
     answer(future, f"broker {node_id}", bootstrap, timeout + 1)

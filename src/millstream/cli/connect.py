@@ -1,24 +1,22 @@
 """The edge to confluent-kafka: the only place that makes clients of it.
 
 Clients are silent (librdkafka's own log lines go nowhere; what matters arrives as an error), and are made only after a
-plain TCP connection succeeded, because librdkafka would retry for its whole timeout where "connection refused" is known
-at once. Errors leave here as ``CommandFailed``.
+broker has taken a connection of the project's own client, because librdkafka would retry for its whole timeout where
+"connection refused" or a wrong password is known at once. Errors leave here as ``CommandFailed``.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli import identity
 from millstream.cli.failure import (
-    UNREACHABLE,
     CommandFailed,
     WrongUsage,
     explain,
-    mistaken,
     no_answer,
     unreachable,
     with_port,
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
-_PATIENCE_S = 3.0
-"""After so long it is looked what is at the address."""
 _NO_LEADER = "LEADER_NOT_AVAILABLE"
 _NO_OFFSET = -1
 """Smaller offsets are librdkafka's symbolic values (beginning, end, stored)."""
@@ -67,35 +63,10 @@ def consumer_client(bootstrap: str, configuration: Mapping[str, Any]) -> Consume
 def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> Any:
     """The result of an administrative future; its error becomes a sentence."""
     with explained(what, bootstrap):
-        first = min(timeout_s, _PATIENCE_S)
-        with suppress(TimeoutError):
-            return future.result(first)
-        _look(bootstrap)
         try:
-            return future.result(timeout_s - first)
+            return future.result(timeout_s)
         except TimeoutError:
             raise no_answer(bootstrap, timeout_s) from None
-
-
-def listed(client: AdminClient, bootstrap: str, timeout_s: float) -> ClusterMetadata:
-    """Brokers and topics. Raises what confluent-kafka raises, or CommandFailed where no broker can ever answer."""
-    from millstream.cli.confluent import KafkaException
-
-    first = min(timeout_s, _PATIENCE_S)
-    try:
-        return client.list_topics(timeout=first)
-    except KafkaException as failure:
-        if timeout_s == first or failure.args[0].name() not in UNREACHABLE:
-            raise
-    _look(bootstrap)
-    return client.list_topics(timeout=timeout_s - first)
-
-
-def _look(bootstrap: str) -> None:
-    """Raise where no broker can ever answer: another port is named before the time of the command is over."""
-    failure = mistaken(bootstrap)
-    if failure is not None:
-        raise failure
 
 
 @contextmanager
@@ -170,7 +141,7 @@ def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Map
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
-        node_id = _answering(listed(client, bootstrap, timeout_s), bootstrap)
+        node_id = _answering(client.list_topics(timeout=timeout_s), bootstrap)
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
     return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)
@@ -261,7 +232,9 @@ def found_at(
 
 
 def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    _reach(bootstrap)
+    from millstream.cli import greeting
+
+    greeting.greet(_reach(bootstrap), identity.security() if identity.properties() else None)
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "millstream-cli",
@@ -288,8 +261,8 @@ def reachable(bootstrap: str) -> bool:
     return True
 
 
-def _reach(bootstrap: str) -> None:
-    """Return once one of the addresses takes a connection; CommandFailed with the last reason if none does."""
+def _reach(bootstrap: str) -> Endpoint:
+    """The first of the addresses that takes a connection; CommandFailed with the last reason if none does."""
     failure = unreachable(bootstrap, "no address given")
     for text in bootstrap.split(","):
         endpoint = _endpoint(text.strip())
@@ -305,7 +278,7 @@ def _reach(bootstrap: str) -> None:
         except OSError as error:
             failure = unreachable(bootstrap, (error.strerror or str(error)).lower())
         else:
-            return
+            return endpoint
     raise failure
 
 

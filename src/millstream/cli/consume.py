@@ -138,10 +138,10 @@ def matching(pattern: str, in_group: bool, bootstrap: str, timeout_s: float) -> 
         raise WrongUsage(f"--pattern: {pattern!r} is no regular expression: {error}") from None
     if in_group:
         return (f"^({pattern})$",)
-    from millstream.cli.connect import admin_client, explained, listed
+    from millstream.cli.connect import admin_client, explained
 
     with explained("topics", bootstrap):
-        known = listed(admin_client(bootstrap), bootstrap, timeout_s).topics
+        known = admin_client(bootstrap).list_topics(timeout=timeout_s).topics
     found = tuple(sorted(name for name in known if compiled.fullmatch(name) and not name.startswith("__")))
     if not found:
         raise CommandFailed(f"no topic matches {pattern!r}; 'millstream topic list' shows what exists")

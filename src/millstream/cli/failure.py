@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.cli.confluent import KafkaError
-    from millstream.cli.other_ports import Found
     from millstream.errors import MillstreamError
 
 
@@ -106,33 +105,31 @@ def unreachable(bootstrap: str, reason: str) -> CommandFailed:
 
 def silent(bootstrap: str, reason: str) -> CommandFailed:
     """No broker answers at ``bootstrap`` in Kafka's protocol: none is there, or something else has the port."""
-    from millstream.cli.other_ports import Found, what_answers
+    from millstream.cli.greeting import Found, unreached, what_answers
 
     found = what_answers(bootstrap)
     if found is Found.NOTHING:
         return unreachable(bootstrap, reason)
-    return mistaken(bootstrap, found) or CommandFailed(
-        f"{bootstrap} takes connections, but no broker answers ({reason}); is it the Kafka port? Or the "
-        "broker names an address that is not reached from here: set its advertised.listeners"
+    if found is Found.HTTP:
+        return _another_port(bootstrap)
+    why = unreached(bootstrap) or "is it the Kafka port? Or the broker names an address that is not reached from here"
+    return CommandFailed(
+        f"{bootstrap} takes connections, but no broker answers ({reason}); {why}: see advertised.listeners"
     )
 
 
-def mistaken(bootstrap: str, found: Found | None = None) -> CommandFailed | None:
-    """Why no broker will ever answer at ``bootstrap``: HTTP is there, or TLS is where this command speaks none, or the
-    other way round. None if none of that is so.
-    """
-    from millstream.cli.other_ports import Found, tls_advice, what_answers
+def mistaken(bootstrap: str) -> CommandFailed | None:
+    """Why no broker will ever answer at ``bootstrap``: HTTP is there. None if that is not so."""
+    from millstream.cli.greeting import Found, what_answers
 
-    match found or what_answers(bootstrap):
-        case Found.HTTP:
-            return CommandFailed(
-                f"{bootstrap} answers HTTP, not Kafka's protocol; give the broker's Kafka port ({KAFKA_PORT} unless it "
-                "was set), which its ready line and broker.json name as bootstrap"
-            )
-        case Found.SOMETHING if advice := tls_advice(bootstrap):
-            return CommandFailed(f"{bootstrap}: {advice}")
-        case _:
-            return None
+    return _another_port(bootstrap) if what_answers(bootstrap) is Found.HTTP else None
+
+
+def _another_port(bootstrap: str) -> CommandFailed:
+    return CommandFailed(
+        f"{bootstrap} answers HTTP, not Kafka's protocol; give the broker's Kafka port ({KAFKA_PORT} unless it was "
+        "set), which its ready line and broker.json name as bootstrap"
+    )
 
 
 def with_port(address: str) -> str:

@@ -20,7 +20,7 @@ import click
 
 from millstream.cli.completion import complete_topics
 from millstream.cli.connect import admin_client, explained, producer_client
-from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain, mistaken
+from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
 from millstream.cli.interrupts import interruptible
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_json, progress, rate, remark
@@ -186,19 +186,13 @@ class Sending:
             )
 
     def _say_full(self) -> None:
-        """Say that a full disk is what the records wait for, if a leader of the topic answers so; give up if no broker
-        can ever answer there. Asks only once.
-        """
+        """Say that a full disk is what the records wait for, if a leader of the topic answers so. Asks only once."""
         from millstream.cli.confluent import KafkaException
         from millstream.cli.full_disks import disk_full, full_disks
 
         if self._asked:
             return
         self._asked = True
-        if not self.acknowledged and (failure := mistaken(self.bootstrap)) is not None:
-            self.failure = failure
-            self.producer.purge()
-            return
         with suppress(CommandFailed, KafkaException):
             client = admin_client(self.bootstrap)
             topic = client.list_topics(self.topic, timeout=_LAST_WAIT_S).topics[self.topic]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from millstream.cli.connect import admin_client, answer, explained, listed
+from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.full_disks import disk_full, full_disks
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
@@ -42,7 +42,7 @@ def status(as_json: bool, bootstrap: str, timeout: float) -> None:
     client = admin_client(bootstrap)
     with explained("cluster", bootstrap):
         cluster = answer(client.describe_cluster(request_timeout=timeout), "cluster", bootstrap, timeout + 1)
-        topics = listed(client, bootstrap, timeout).topics
+        topics = client.list_topics(timeout=timeout).topics
     brokers = sorted((node.id, f"{node.host}:{node.port}", node.rack) for node in cluster.nodes)
     controller = None if cluster.controller is None else cluster.controller.id
     partitions = count_partitions(topics.values())

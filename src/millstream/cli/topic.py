@@ -13,7 +13,7 @@ import click
 
 from millstream.cli.completion import complete_topics
 from millstream.cli.config import SOURCES
-from millstream.cli.connect import admin_client, answer, explained, fates, found_at, listed, offsets_at, report_fates
+from millstream.cli.connect import admin_client, answer, explained, fates, found_at, offsets_at, report_fates
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
@@ -97,7 +97,7 @@ def create(
 def list_topics(internal: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
     """List topics with their partitions and replicas."""
     with explained("topics", bootstrap):
-        topics = listed(admin_client(bootstrap), bootstrap, timeout).topics
+        topics = admin_client(bootstrap).list_topics(timeout=timeout).topics
     rows = [
         (
             name,

@@ -4,22 +4,28 @@ Requests may be pipelined: ``send`` returns at once, ``receive`` returns the old
 a connection in order; a response out of order ends the connection. Responses are received into one reused buffer, so
 views into a response (the records of a fetch) are valid until the next ``receive``.
 
-Every wait has a deadline. A connection that met an error is closed and not reopened; its user opens another.
+Every wait has a deadline. A connection that met an error is closed and not reopened; its user opens another. One that
+the peer ends before its first answer, because it wants TLS, none, or a login, raises ``Rejected`` with what to set
+(``client.mismatch``): further attempts would end alike.
 """
 
 import os
 import socket
+import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, Self, TypeVar
 
 from millstream.client.login import check_answer, check_handshake, exchange
+from millstream.client.mismatch import mismatch
 from millstream.client.security import PLAIN, Login, Security, secured
-from millstream.errors import Rejected, Unavailable
+from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.secure.words import say
 from millstream.wire.apis import APIS, api_name
 from millstream.wire.codec import decode_response, response_header_version
 from millstream.wire.errors import ProtocolError
@@ -36,6 +42,9 @@ Dial = Callable[[], socket.socket]
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """Maximum size of a response. A larger frame does not come from a Kafka broker."""
+
+_VERSIONS_BYTES_MAX: Final = 1 << 20
+"""Maximum size of the answer to ApiVersions. A refusal of TLS would be a frame of 352 MB."""
 
 _KEPT_BUFFER_BYTES: Final = 16 << 20
 """Maximum size of a buffer that is kept for reuse. Larger ones are freed, so that one huge batch is not held for the
@@ -63,7 +72,7 @@ class Connection:
 
         Raises:
             Unavailable: nothing answers at the address, or not in time.
-            Rejected: the peer does not speak Kafka's protocol, or TLS or the login is refused.
+            Rejected: the peer does not speak Kafka's protocol, wants TLS or a login, or refuses them.
         """
         self.address = host if host.startswith("/") else f"{host}:{port}"
         self.client_id = client_id
@@ -72,11 +81,18 @@ class Connection:
         self._correlation_id = 0
         self._buffer = bytearray(64 << 10)
         self._head = bytearray(4)
+        self._unheard = dial is None and not host.startswith("/") and not security.opening
+        """Whether the peer has answered no request so far, but for its versions; its end may then be explained."""
+        self._explain = partial(mismatch, host, port, security)
+        self.versions: dict[int, tuple[int, int]] = {}
         try:
             self._socket = _connected(host, port, timeout_s) if dial is None else dial()
         except OSError as error:
             raise Unavailable(f"no broker answers at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
-        self._socket = secured(self._socket, host, security)
+        try:
+            self._socket = secured(self._socket, host, security)
+        except Unavailable as error:
+            raise self._explained(error) from None
         try:
             if self._socket.family != socket.AF_UNIX:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -170,6 +186,7 @@ class Connection:
             self.close()
             raise ProtocolError(f"the broker at {self.address} answered out of order")
         self._due.popleft()
+        self._unheard = self._unheard and not self.versions
         start = 5 if response_header_version(api_key, version) else 4
         try:
             response = decode_response(api_key, version, view, start, len(view))
@@ -183,9 +200,10 @@ class Connection:
         head = memoryview(self._head)
         self._read_into(head, deadline)
         size = int.from_bytes(head, "big")
-        if not 4 <= size <= FRAME_BYTES_MAX:
+        if not 4 <= size <= (FRAME_BYTES_MAX if self.versions else _VERSIONS_BYTES_MAX):
+            what = "it answers HTTP" if bytes(head) == b"HTTP" else f"a frame of {size} bytes"
             self.close()
-            raise ProtocolError(f"what answers at {self.address} is no Kafka broker (a frame of {size} bytes)")
+            raise self._explained(ProtocolError(f"what answers at {self.address} is no Kafka broker ({what})"))
         if not len(self._buffer) >= size or len(self._buffer) > max(size, _KEPT_BUFFER_BYTES):
             # Not resized in place: the caller may still hold views of the last response.
             self._buffer = bytearray(size if size > _KEPT_BUFFER_BYTES else 1 << (size - 1).bit_length())
@@ -208,10 +226,19 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from error
 
-    def _lost(self, error: OSError) -> Unavailable:
+    def _lost(self, error: OSError) -> MillstreamError:
         self.close()
-        code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, TimeoutError) else ErrorCode.NETWORK_EXCEPTION
-        return Unavailable(f"lost the broker at {self.address}: {error}", code)
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"lost the broker at {self.address}: {error}", ErrorCode.REQUEST_TIMED_OUT)
+        if isinstance(error, ssl.SSLError) and not self.versions and "ALERT" in (error.reason or ""):
+            words = f"TLS failed with {self.address}: {say(error)}"  # TLS 1.3 refuses a client after its handshake
+            return Rejected(words, ErrorCode.SASL_AUTHENTICATION_FAILED)
+        return self._explained(Unavailable(f"lost the broker at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION))
+
+    def _explained(self, error: MillstreamError) -> MillstreamError:
+        """``error``, or what the client has to change."""
+        why = self._explain(negotiated=bool(self.versions)) if self._unheard else ""
+        return Rejected(f"{self.address}: {why}", ErrorCode.SASL_AUTHENTICATION_FAILED) if why else error
 
     def _log_in(self, login: Login) -> None:
         check_handshake(login, self.ask(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse, lowest=1))

@@ -63,6 +63,8 @@ def exchange(login: Login) -> Generator[bytes, bytes, None]:
 
 def check_handshake(login: Login, answer: SaslHandshakeResponse) -> None:
     """Raise Rejected if the broker does not take the mechanism."""
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise _refused("this listener asks for none; set security.protocol=PLAINTEXT, or SSL where it takes TLS")
     if answer.error_code:
         offered = ", ".join(answer.mechanisms) or "none"
         raise _refused(f"it takes no logins by {login.mechanism}, but by {offered}")

@@ -27,6 +27,7 @@ is sent. Overload and crash: each request has a time limit and a bound on its an
 
 import http.client
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -54,6 +55,7 @@ from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.secure.options import TlsOptions
 from millstream.secure.tokens.issuer import TokenEndpoint
+from millstream.secure.words import say
 
 PREFIX: Final = "schema.registry."
 REGISTRY_URL: Final = "schema.registry.url"
@@ -351,6 +353,10 @@ def _ask(place: _Place, method: str, path: str, data: bytes | None, timeout_s: f
         raise _refusal(place, error) from None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", None) or error
+        if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            raise Rejected(
+                f"TLS failed with {place.url}: {say(reason)}", ErrorCode.SASL_AUTHENTICATION_FAILED
+            ) from None
         words = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else reason
         raise Unavailable(f"no schema registry answers at {place.url} ({words})", ErrorCode.NETWORK_EXCEPTION) from None
 

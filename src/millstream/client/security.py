@@ -324,6 +324,9 @@ def secured(sock: socket.socket, host: str, security: Security) -> socket.socket
     except Rejected:
         sock.close()
         raise
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # the peer is killed, or does not take TLS
+        sock.close()
+        raise Unavailable(f"TLS failed with {host}: {say(error)}", ErrorCode.NETWORK_EXCEPTION) from None
     except ssl.SSLError as error:
         sock.close()
         raise Rejected(f"TLS failed with {host}: {say(error)}", ErrorCode.SASL_AUTHENTICATION_FAILED) from None

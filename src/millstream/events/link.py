@@ -15,6 +15,7 @@ from collections import deque
 from typing import Final, TypeVar, cast
 
 from millstream.client.login import check_answer, check_handshake, exchange
+from millstream.client.mismatch import mismatch
 from millstream.client.security import PLAIN, Login, Security, context_of
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
@@ -24,6 +25,7 @@ from millstream.wire.codec import decode_response, encode_response_vectored, res
 from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import encode_request_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from millstream.wire.schema import Request, Response
@@ -31,6 +33,7 @@ from millstream.wire.schema import Request, Response
 _R = TypeVar("_R", bound=Response)
 
 FRAME_BYTES_MAX: Final = 1 << 30
+_VERSIONS_BYTES_MAX: Final = 1 << 20
 _CONNECT_SECONDS: Final = 10.0
 _BUFFER_BYTES: Final = 64 << 10
 _LENGTH_BYTES: Final = 4
@@ -56,29 +59,48 @@ class Link:
 
         Raises:
             Unavailable: nothing answers.
-            Rejected: it is no broker that serves event topics.
+            Rejected: it is no broker that serves event topics; or it wants TLS or a login, or refuses them.
         """
-        address = f"{host}:{port}"
+        link = cls(f"{host}:{port}")
         try:
-            loop = asyncio.get_running_loop()
-            context = context_of(security) if security.speaks_tls else None
-            connecting = loop.create_connection(lambda: _Frames(cls(address)), host, port, ssl=context)
-            _, frames = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
-        except ssl.SSLError as error:
-            raise Rejected(f"TLS failed with {host}: {say(error)}", ErrorCode.SASL_AUTHENTICATION_FAILED) from None
-        except (TimeoutError, OSError) as error:
-            raise Unavailable(f"no broker answers at {address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
-        link = frames.link
-        try:
-            request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
-            answer = await link.call(request, ApiVersionsResponse, 3, _CONNECT_SECONDS)
-            link.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-            if security.login is not None:
-                await link.log_in(security.login)
+            await link._connect(host, port, security)
+            await link._greet(security.login)
+        except Unavailable as error:
+            link.close()
+            negotiated, loop = bool(link.versions), asyncio.get_running_loop()
+            why = await loop.run_in_executor(None, lambda: mismatch(host, port, security, negotiated=negotiated))
+            if why:
+                raise Rejected(f"{link.address}: {why}", ErrorCode.SASL_AUTHENTICATION_FAILED) from None
+            raise error from None
         except BaseException:
             link.close()
             raise
         return link
+
+    async def _connect(self, host: str, port: int, security: Security) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+            context = context_of(security) if security.speaks_tls else None
+            connecting = loop.create_connection(lambda: _Frames(self), host, port, ssl=context)
+            await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise Unavailable(f"TLS failed with {host}: {say(error)}", ErrorCode.NETWORK_EXCEPTION) from None
+        except ssl.SSLError as error:
+            raise Rejected(f"TLS failed with {host}: {say(error)}", ErrorCode.SASL_AUTHENTICATION_FAILED) from None
+        except (TimeoutError, OSError) as error:
+            raise Unavailable(f"no broker answers at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
+
+    async def _greet(self, login: Login | None) -> None:
+        """Learn the versions and log in. Without a login the first request shows whether the broker asks for one."""
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
+        answer = await self.call(request, ApiVersionsResponse, 3, _CONNECT_SECONDS)
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        if login is not None:
+            await self.log_in(login)
+            return
+        if MetadataRequest.API_KEY in self.versions:
+            version = self.version_of(MetadataRequest.API_KEY)
+            await self.call(MetadataRequest(topics=[]), MetadataResponse, version, _CONNECT_SECONDS)
 
     async def log_in(self, login: Login) -> None:
         """Prove who this client is.
@@ -166,6 +188,10 @@ class Link:
 
     def lost(self, reason: Exception | None) -> None:
         """Nothing more will be received."""
+        if isinstance(reason, ssl.SSLError) and not self.versions and "ALERT" in (reason.reason or ""):
+            words = f"TLS failed with {self.address}: {say(reason)}"  # TLS 1.3 refuses a client after its handshake
+            self._fail(Rejected(words, ErrorCode.SASL_AUTHENTICATION_FAILED))
+            return
         why = reason or "it closed the connection"
         self._fail(Unavailable(f"lost the broker at {self.address}: {why}", ErrorCode.NETWORK_EXCEPTION))
 
@@ -219,7 +245,7 @@ class _Frames(asyncio.BufferedProtocol):
         at, filled = 0, self._filled
         while filled - at >= _LENGTH_BYTES and self.link.is_open:
             size = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
-            if not _LENGTH_BYTES <= size <= FRAME_BYTES_MAX:
+            if not _LENGTH_BYTES <= size <= (FRAME_BYTES_MAX if self.link.versions else _VERSIONS_BYTES_MAX):
                 self.link.lost(ProtocolError(f"a frame of {size} bytes"))
                 return
             at += _LENGTH_BYTES

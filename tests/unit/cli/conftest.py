@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer, FakeReader
 
-from millstream.cli import confluent, share_group, streams_group
+from millstream.cli import confluent, greeting, share_group, streams_group
 from millstream.cli.__main__ import main
 from millstream.client import record_reader, share_groups, transactional
 
@@ -41,6 +41,7 @@ def cluster(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", f"127.0.0.1:{listener.getsockname()[1]}")
         fake = FakeCluster()
+        monkeypatch.setattr(greeting, "greet", lambda _endpoint, _security: None)
         monkeypatch.setattr(confluent, "AdminClient", lambda configuration, logger: FakeAdmin(fake, configuration))
         monkeypatch.setattr(confluent, "Producer", lambda configuration, logger: FakeProducer(fake, configuration))
         monkeypatch.setattr(confluent, "Consumer", lambda configuration, logger: FakeConsumer(fake, configuration))

@@ -170,6 +170,8 @@ class FakeKafka:
         fault = self.faults[name].pop(0) if self.faults[name] else 0
         if fault == HANG_UP:
             return None
+        if header.api_key not in self.versions:
+            return None
         low, high = self.versions[header.api_key]
         if not low <= header.api_version <= high:
             assert name == "ApiVersions", f"{name} v{header.api_version} was not offered"

@@ -174,10 +174,14 @@ class RegistrySchemas:
         return f"the schema registry at {self._access.url}"
 
     def _get(self, path: str) -> Any:
-        """The document at a path. Raises RegistryRefused; Unavailable, also for what is no registry."""
+        """The document at a path. Raises RegistryRefused; Unavailable, also for what is no registry, and for TLS or a
+        login that fails: ``Rejected`` would be about the record.
+        """
         try:
             found = ask(self._access, "GET", path, tries=_TRIES)
-        except Unavailable as error:
+        except RegistryRefused:
+            raise
+        except (Unavailable, Rejected) as error:
             raise Unavailable(
                 f"{self._name} cannot be reached: {error.message}; start it, or correct its URL", error.code
             ) from error

@@ -1,0 +1,128 @@
+"""Whether a broker takes this command, asked with the project's own client before one of librdkafka is made.
+
+librdkafka repeats a login or a handshake that is refused until the time of the command is over, and so it does at a
+port that is not Kafka's: a broker has up to four, and a newcomer takes one for another. Here the first answer decides.
+A broker that only takes long is left to librdkafka.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from millstream.cli.failure import CommandFailed, mistaken, with_port
+from millstream.config.forms import Endpoint, parse_endpoint
+from millstream.errors import MillstreamError, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from millstream.client.security import Security
+
+GREETING_S: Final = 3.0
+"""Longest wait for one answer of a broker."""
+_PATIENCE_S: Final = 1.0
+_ANSWER_BYTES_MAX: Final = 1 << 20
+_REMEDY: Final = "; such properties are given by -X NAME=VALUE, --command-config FILE or a profile"
+
+
+class Found(Enum):
+    """Who listens at an address."""
+
+    NOTHING = "nothing"
+    HTTP = "http"
+    SOMETHING = "something"
+
+
+_CLIENT_ID: Final = b"millstream-cli"
+
+
+def _frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    head = struct.pack(">hhih", api_key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+_QUESTIONS: Final = _frame(18, 0, 1, b"") + _frame(3, 1, 2, struct.pack(">i", 0))
+"""ApiVersions, and Metadata of no topics: the first request of a client that has not logged in."""
+
+
+@lru_cache(maxsize=8)
+def greet(endpoint: Endpoint, security: Security | None) -> None:
+    """Connect as the command will. ``security`` is None without TLS and login.
+
+    Raises:
+        CommandFailed: no attempt will succeed: the port is another one, or TLS or the login is refused.
+    """
+    if security is None and _answers(endpoint):
+        return
+    from millstream.client.connection import Connection
+    from millstream.client.security import PLAIN
+    from millstream.wire.errors import ProtocolError
+    from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+    try:
+        opened = Connection(
+            endpoint.host, endpoint.port, client_id="millstream-cli", timeout_s=GREETING_S, security=security or PLAIN
+        )
+        with opened as connection:  # the first request shows whether a login is missing
+            connection.ask(MetadataRequest(topics=[]), MetadataResponse)
+    except (ProtocolError, Unavailable):
+        failure = mistaken(f"{endpoint.host}:{endpoint.port}")
+        if failure is not None:
+            raise failure from None
+    except Rejected as error:
+        raise CommandFailed(error.message + _REMEDY, error.code.name) from None
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    """Whether a broker answers in clear and without a login, by bytes that need none of the client's modules: most
+    commands are for such a broker, and start in a tenth of a second.
+    """
+    try:
+        with socket.create_connection(endpoint, GREETING_S) as connection, connection.makefile("rb") as stream:
+            connection.sendall(_QUESTIONS)
+            for correlation_id in (1, 2):
+                size = int.from_bytes(stream.read(4), "big")
+                if size > _ANSWER_BYTES_MAX or stream.read(size)[:4] != struct.pack(">i", correlation_id):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def what_answers(bootstrap: str) -> Found:
+    """Look at the addresses in their order; the first that takes a connection decides."""
+    for text in bootstrap.split(","):
+        try:
+            with socket.create_connection(parse_endpoint(with_port(text.strip())), _PATIENCE_S) as connection:
+                return _asked(connection)
+        except (OSError, ValueError):
+            continue
+    return Found.NOTHING
+
+
+def _asked(connection: socket.socket) -> Found:
+    """What a connection answers to a request of HTTP; Kafka's protocol ends such a connection without a byte."""
+    try:
+        connection.sendall(b"HEAD /healthz HTTP/1.0\r\n\r\n")
+        return Found.HTTP if connection.recv(5) == b"HTTP/" else Found.SOMETHING
+    except OSError:
+        return Found.SOMETHING
+
+
+def unreached(bootstrap: str) -> str:
+    """What is wrong with an address that the brokers themselves name, if one is not reached; else empty."""
+    from millstream.cli import identity
+    from millstream.client.cluster import Cluster
+
+    try:
+        with Cluster(bootstrap, timeout_s=_PATIENCE_S, security=identity.security()) as cluster:
+            for broker in cluster.metadata_once([]).brokers.values():
+                try:
+                    cluster.connect(broker.node_id).close()
+                except MillstreamError as error:
+                    return f"broker {broker.node_id} names {broker.host}:{broker.port} as its address: {error.message}"
+    except MillstreamError:
+        return ""
+    return ""
