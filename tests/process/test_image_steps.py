@@ -2,8 +2,8 @@
 
 A mount namespace stands for the image: the directories that the steps write are the test's own, and ``/etc`` is
 covered by an overlay, so that ``useradd`` changes nothing of the machine. The broker then starts in a network of its
-own, as the image's user, by the image's command, and the image's health check asks it. The Python of the test stands
-for that of the image.
+own, as the image's user, by the image's command with keys of ``security init``, and the image's health check asks it.
+Then it starts in clear, as the page says. The Python of the test stands for that of the image.
 """
 
 import json
@@ -18,8 +18,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECIPE = re.sub(r"\\\n\s*", " ", (ROOT / "Containerfile").read_text())
-OWN = ("/source", "/opt", "/data", "/cache")
-"""Directories that the steps make."""
+OWN = ("/source", "/opt", "/data", "/cache", "/keys")
+"""Directories that the steps make, and that of the keys."""
+PLAIN = ["start", "--config", "/opt/millstream/plain.properties"]
+AS_ADMIN = "--bootstrap localhost:9092 --command-config {keys}/users/admin/client.properties"
 
 
 def may_mount():
@@ -72,13 +74,28 @@ def script(image):
             else:
                 assert verb in ("COPY", "VOLUME", "EXPOSE"), f"{verb} is a step that the test does not know"
     as_user = f"setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs"
+    keys = f"{image}/made"
+    lines += [
+        f"millstream security init {keys} --place /keys",
+        f"cp {keys}/localhost/* /keys && chown -R {user} /keys {keys}/users && chmod 755 {keys} {keys}/users",
+    ]
+
+    def runs(words, options):
+        """A broker, from its start to its end."""
+        return (
+            f"{as_user} {shlex.join([*entry, *words])} & broker=$!; "
+            f"for try in $(seq 100); do {as_user} {shlex.join(health)} 2>/dev/null && break; sleep 0.2; done; "
+            f"{as_user} {shlex.join(health)} && echo healthy; "
+            f"{as_user} millstream topic create flights --if-not-exists {options} && "
+            f"{as_user} millstream topic list {options}; "
+            "kill $broker; wait $broker; echo ended $?; "
+        )
+
     inner = (
         "ip link set lo up; "
-        f"{as_user} {shlex.join([*entry, *command])} & broker=$!; "
-        f"for try in $(seq 100); do {as_user} {shlex.join(health)} 2>/dev/null && break; sleep 0.2; done; "
-        f"{as_user} {shlex.join(health)} && echo healthy; "
-        f"{as_user} millstream topic create flights && {as_user} millstream topic list; "
-        "kill $broker; wait $broker; echo ended $?; stat -c '%a %u' /data"
+        + runs(command, AS_ADMIN.format(keys=keys))
+        + runs(PLAIN, "--bootstrap localhost:9092")
+        + "stat -c '%a %u' /data; cat /opt/millstream/sbom.cdx.json"
     )
     return "\n".join([*lines, f"unshare -n sh -c {shlex.quote(inner)}"])
 
@@ -104,9 +121,12 @@ def test_the_steps_of_the_image_make_a_broker_that_is_healthy(tmp_path):
         for one in made:
             Path(one).rmdir()  # where the test's directories were mounted
     assert done.returncode == 0, done.stderr[-4000:]
-    said = done.stdout.splitlines()
-    assert "healthy" in said, done.stderr[-4000:]
-    assert any("flights" in line for line in said)
-    assert "ended 0" in said
+    printed, brace, bill = done.stdout.partition("{")
+    said = printed.splitlines()
+    assert said.count("healthy") == 2, done.stderr[-4000:]
+    assert sum("flights" in line for line in said) == 2
+    assert said.count("ended 0") == 2
     assert said[-1] == "700 10001"
     assert not any("millstream" in line for line in Path("/etc/passwd").read_text().splitlines())
+    names = {one["name"] for one in json.loads(brace + bill)["components"]}
+    assert {"millstream", "flask", "cryptography", "obstore", "python"} <= {name.lower() for name in names}

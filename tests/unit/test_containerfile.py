@@ -16,10 +16,12 @@ from millstream.admin.access import Access
 from millstream.admin.http import HttpServer
 from millstream.admin.routing import Response, Router
 from millstream.app.tls import read_credentials
+from millstream.cli.key_files import KeyFiles
 from millstream.cli.start import start_parser
-from millstream.config.exposure import check_exposure
+from millstream.config.exposure import check_exposure, exposed
 from millstream.config.listeners import HTTP_LISTENER
 from millstream.config.load import load_settings
+from millstream.config.properties_file import read_properties_file
 
 ROOT = Path(__file__).parents[2]
 RECIPE = (ROOT / "Containerfile").read_text()
@@ -37,16 +39,39 @@ def test_its_command_is_one_that_start_takes():
     command = json.loads(re.search(r"^CMD (.+)$", RECIPE, re.MULTILINE)[1])
     assert command[0] == "start"
     given = start_parser().parse_args(command[1:])
-    (source,) = re.findall(r"^COPY (\S+broker\.properties) (?=/opt/millstream/$)", RECIPE, re.MULTILINE)
-    assert given.config == f"/opt/millstream/{Path(source).name}"
+    (copied,) = re.findall(r"^COPY (\S+broker\.properties.*) /opt/millstream/$", RECIPE, re.MULTILINE)
+    (source,) = [one for one in copied.split() if given.config == f"/opt/millstream/{Path(one).name}"]
     settings = load_settings(str(ROOT / source))
     check_exposure(settings)
-    changed = load_settings(str(ROOT / source), variables={"MILLSTREAM_ADVERTISED_LISTENERS": "broker-1:9092"})
+    changed = load_settings(str(ROOT / source), variables={"MILLSTREAM_ADVERTISED_LISTENERS": "SSL://broker-1:9092"})
     assert changed.advertised_listeners[0].host == "broker-1", "a variable wins over the image's file"
     assert settings.listen[0].port == 9092
     assert settings.http_listen.port == 9644
     assert f"VOLUME {settings.data_dir}\n" in RECIPE
     assert "EXPOSE 9092 9644\n" in RECIPE
+
+
+def test_the_images_own_file_is_secure_and_the_other_says_that_it_is_not():
+    folder = ROOT / "deploy" / "container"
+    own = load_settings(str(folder / "broker.properties"))
+    assert own.insecure_listeners != "allow"
+    assert exposed(own) == []
+    plain = load_settings(str(folder / "plain.properties"))
+    assert (exposed(plain) != [], plain.insecure_listeners) == (True, "allow")
+    assert (own.listen[0].port, own.http_listen) == (plain.listen[0].port, plain.http_listen)
+    assert own.data_dir == plain.data_dir
+    assert "deploy/container/plain.properties" in RECIPE
+    for page in (ROOT / "docs" / "install.md", ROOT / "Containerfile"):
+        assert "start --config /opt/millstream/plain.properties" in page.read_text()
+
+
+def test_its_file_is_what_security_init_writes(tmp_path):
+    """The keys of one directory serve the image and the broker that is started with that directory's own file."""
+    KeyFiles(tmp_path).create("admin")
+    made = KeyFiles(tmp_path).add_node("localhost", [], Path("/keys"))
+    written = {name: value for _, name, value in read_properties_file(str(made / "broker.properties"))}
+    own = {name: value for _, name, value in read_properties_file(str(ROOT / "deploy/container/broker.properties"))}
+    assert {name: value for name, value in written.items() if "peer" not in name}.items() <= own.items()
 
 
 @pytest.mark.parametrize("secure", [False, True])
