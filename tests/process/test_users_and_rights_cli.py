@@ -95,6 +95,49 @@ def test_rights_are_given_listed_and_taken(broker):
     assert [(one["principal"], one["permission"], one["resource"]) for one in rest] == [("User:eve", "deny", "cluster")]
 
 
+def test_a_principal_is_described_by_every_entry_that_decides(broker):
+    for words in (
+        ["User:dan", "read", "write", "--topic", "paid-", "--prefixed"],
+        ["User:*", "alter-configs", "--topic", "*"],
+        ["User:dan", "write", "--topic", "paid-eu", "--deny"],
+        ["User:dan", "delete", "--topic", "paid-eu", "--host", "10.0.0.1"],
+        ["User:erin", "all", "--topic", "paid-eu"],
+    ):
+        assert run(broker, "acl", "create", *words).returncode == 0
+    found = shown(run(broker, "acl", "describe", "User:dan", "--topic", "paid-eu", "--json"))
+    assert {one["principal"] for one in found["entries"]} == {"User:dan", "User:*"}
+    assert len(found["entries"]) == 5
+    assert found["may"] == ["read", "describe", "describe-configs", "alter-configs"], "a prefix, a deny, and *"
+    there = shown(run(broker, "acl", "describe", "User:dan", "--topic", "paid-eu", "--host", "10.0.0.1", "--json"))
+    assert "delete" in there["may"]
+    nobody = run(broker, "acl", "describe", "User:fay", "--group", "g", "--json")
+    assert shown(nobody)["may"] == []
+    said = run(broker, "acl", "describe", "User:erin", "--topic", "paid-eu")
+    assert "User:erin may: read, write, create" in said.stdout
+    for one in ("User:dan", "User:erin", "User:*"):
+        run(broker, "acl", "delete", one)
+
+
+def test_altering_adds_what_is_missing_and_deletes_the_rest_of_it_alone(broker):
+    about = ["--topic", "bills"]
+    run(broker, "acl", "create", "User:gil", "read", "write", *about)
+    run(broker, "acl", "create", "User:gil", "read", *about, "--prefixed")
+    run(broker, "acl", "create", "User:gil", "delete", *about, "--deny")
+    done = run(broker, "acl", "alter", "User:gil", "read", "describe", *about)
+    assert (done.returncode, "no longer: write" in done.stderr) == (0, True), done.stderr
+    rest = shown(run(broker, "acl", "list", "--principal", "User:gil", "--json"))
+    assert {(one["pattern"], one["permission"], one["operation"]) for one in rest} == {
+        ("literal", "allow", "read"),
+        ("literal", "allow", "describe"),
+        ("prefixed", "allow", "read"),
+        ("literal", "deny", "delete"),
+    }
+    refused = run(broker, "acl", "alter", "User:gil", "idempotent-write", *about)
+    assert refused.returncode == 1
+    assert shown(run(broker, "acl", "list", "--principal", "User:gil", "--json")) == rest, "nothing was deleted"
+    run(broker, "acl", "delete", "User:gil")
+
+
 def test_what_makes_no_sense_is_refused_in_words(broker):
     both = run(broker, "acl", "create", "User:a", "read", "--topic", "t", "--group", "g")
     assert both.returncode == 2 and "give one of" in both.stderr

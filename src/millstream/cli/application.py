@@ -198,6 +198,8 @@ application = Noun(
             {
                 "create": "millstream.cli.acl:create",
                 "list": "millstream.cli.acl:list_acls",
+                "describe": "millstream.cli.acl:describe",
+                "alter": "millstream.cli.acl:alter",
                 "delete": "millstream.cli.acl:delete",
             },
         ),
