@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tarfile
+import urllib.error
+import urllib.request
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +16,7 @@ from confluent_kafka import Producer
 import certificates
 from millstream.cli.__main__ import main
 from millstream.testing.process import Broker
+from waits import until
 
 pytestmark = pytest.mark.process
 
@@ -66,6 +70,9 @@ def test_no_secret_and_no_record_is_in_a_bundle(tmp_path, capfd):
         assert main(command) == 0
         told = json.loads(capfd.readouterr().out)
         assert main(command) == 2  # it exists
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        over_http = tmp_path / "http.tar.gz"
+        over_http.write_bytes(downloaded(broker, context))
     assert told["missing"].keys() <= {"state/tiers.json"}
     found = members(out)
     assert os.stat(out).st_mode & 0o777 == 0o600
@@ -80,9 +87,50 @@ def test_no_secret_and_no_record_is_in_a_bundle(tmp_path, capfd):
     assert b"all is well" in found["logs/0-broker.log"]
     assert json.loads(found["settings.json"])["num.partitions"]["value"]
     assert json.loads(found["machine.json"])["disk"] == 3
-    for content in found.values():
+    gathered = members(over_http)
+    assert {"state/status.json", "settings.json", "metrics/000.txt", "host.json", "tune.json"} <= gathered.keys()
+    assert json.loads(gathered["machine.json"])["disk"] == 3
+    assert json.loads(gathered["bundle.json"])["missing"].keys() <= {"state/tiers.json"}
+    for content in (*found.values(), *gathered.values()):
         for secret in (*SECRETS.values(), *private):
             assert secret.encode() not in content
+    assert not list(broker.data_dir.glob("*bundle*"))
+
+
+def asked(broker, method, path, body=None, context=None):
+    """Status and body of an answer over HTTP."""
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    request = urllib.request.Request(broker.http + path, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def downloaded(broker, context=None):
+    """A bundle that the broker gathered itself."""
+    assert json.loads(asked(broker, "GET", "/v1/bundle", None, context)[1])["state"] == "none"
+    status, body = asked(broker, "POST", "/v1/bundle", b"{}", context)
+    assert (status, json.loads(body)["state"]) == (202, "gathering")
+    until(lambda: json.loads(asked(broker, "GET", "/v1/bundle", None, context)[1])["state"] == "ready", "the bundle")
+    ready = json.loads(asked(broker, "GET", "/v1/bundle", None, context)[1])
+    status, file = asked(broker, "GET", f"/v1/bundle/{ready['name']}", None, context)
+    assert (status, len(file)) == (200, ready["bytes"])
+    assert asked(broker, "GET", "/v1/bundle/another.tar.gz", None, context)[0] == 404
+    return file
+
+
+def test_a_bundle_over_http_is_gathered_one_at_a_time(broker_factory):
+    with broker_factory(shards=1) as running:
+        first = json.loads(asked(running, "POST", "/v1/bundle", b'{"minutes": 60}')[1])
+        again = json.loads(asked(running, "POST", "/v1/bundle", b"{}")[1])
+        assert (first["state"], again["name"]) == ("gathering", first["name"])
+        assert asked(running, "GET", f"/v1/bundle/{first['name']}")[0] == 404
+        for body in (b'{"minutes": 61}', b'{"minutes": -1}', b'{"hours": 1}', b""):
+            assert asked(running, "POST", "/v1/bundle", body)[0] == 400
+        assert running.stop() == 0, "an hour of sampling holds no broker back"
 
 
 def test_a_broker_that_is_down_leaves_a_bundle_of_its_machine(tmp_path, capfd):

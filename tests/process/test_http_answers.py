@@ -33,11 +33,12 @@ def check(document, operation, status, body):
 
 ABSENT = {
     ("/v1/tiers", 503),
+    ("/v1/backups", 400),
     ("/v1/acls", 400),
     ("/v1/groups/{group}", 404),
     ("/v1/transactions/{transactional_id}", 404),
 }
-"""What this broker does not have: an object store, access control, groups, transactions."""
+"""What this broker does not have: an object store, a place of backups, access control, groups, transactions."""
 
 
 def test_answers_have_the_fields_of_the_document(broker):

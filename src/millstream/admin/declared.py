@@ -42,6 +42,8 @@ class Declared(msgspec.Struct, Generic[BrokerT], frozen=True, kw_only=True):
     body_bytes_max: int = 0
     answer: Any = None
     content_type: str = JSON
+    status: int = 200
+    """Of success: 202 where the work continues after the answer."""
     unwell: Any = None
     """Type of the answer with status 503, where that is no plain failure."""
     example: Any = None

@@ -14,6 +14,8 @@ import msgspec
 from millstream import __version__
 from millstream.admin import bodies
 from millstream.admin.as_caller import HasActing
+from millstream.admin.backups import BACKUP_ROUTES, HasBackups
+from millstream.admin.bundle import BUNDLE_ROUTES, GathersBundles
 from millstream.admin.declared import Call, Declared
 from millstream.admin.openapi import document
 from millstream.admin.overview import Facts, Overview
@@ -31,7 +33,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_ROWS_MAX = 200
 
 
-class Broker(HasActing, Protocol):
+class Broker(HasActing, HasBackups, GathersBundles, Protocol):
     """What the endpoints ask; the composition root answers. Called on the server's threads."""
 
     def metrics(self) -> bytes: ...
@@ -410,5 +412,7 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
     ),
     *TOPIC_ROUTES,
     *RESOURCE_ROUTES,
+    *BACKUP_ROUTES,
+    *BUNDLE_ROUTES,
 )
 """Every route of the broker itself."""

@@ -6,6 +6,7 @@ are not in it. ``x-millstream-right`` names the right of the caller on Kafka's r
 
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import msgspec
@@ -68,7 +69,8 @@ def variables_of(path: str) -> list[str]:
 
 def _operation(route: Declared[Any], by_type: dict[str, Any]) -> dict[str, Any]:
     shown = {} if route.answer is None else {"schema": by_type[repr(route.answer)]}
-    answers: dict[str, Any] = {"200": {"description": "Done.", "content": {route.content_type: shown}}}
+    done = "Done." if route.status != HTTPStatus.ACCEPTED else "Started; GET of the same path says how far it is."
+    answers: dict[str, Any] = {str(route.status): {"description": done, "content": {route.content_type: shown}}}
     for status in _failures_of(route):
         kind = route.unwell if status == "503" and route.unwell is not None else Failure
         answers[status] = {

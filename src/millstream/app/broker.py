@@ -32,11 +32,13 @@ import msgspec
 
 from millstream import __version__
 from millstream.admin.access import Access
+from millstream.admin.backups import Backups
 from millstream.admin.bodies import AuditQuery, LeadAlone, LoggerLevel, RepairAsked
+from millstream.admin.bundle import Bundle
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
-from millstream.admin.routing import Request
+from millstream.admin.routing import Request, Response
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.acting import ActingCluster
@@ -655,6 +657,35 @@ class Supervisor:
 
     def machine(self) -> dict[str, Any]:
         return machine(self.settings)
+
+    def backups(self) -> Backups:
+        return self.clients.backups.read()
+
+    def begin_bundle(self, request: Request, minutes: float) -> Bundle:
+        try:
+            with self.acting(request) as acting:
+                settings = msgspec.to_builtins(acting.settings(None, every=True))
+        except MillstreamError as error:
+            settings = {"missing": error.message}
+        documents = {
+            "settings": lambda: settings,
+            "state/health": self.health,
+            "state/status": self.status,
+            "state/cluster": self.cluster,
+            "state/recovery": self.replicas,
+            "state/tiers": lambda: self.tiers(None),
+            "state/cache": self.caches,
+            "state/certificates": self.certificates,
+            "tune": self.machine,
+        }
+        bootstrap = next(iter(self._advertised().values()))
+        return self.clients.bundles.begin(minutes, documents, self.metrics, bootstrap)
+
+    def bundle(self) -> Bundle:
+        return self.clients.bundles.state()
+
+    def bundle_file(self, name: str) -> Response:
+        return self.clients.bundles.download(name)
 
     def audit(self, query: AuditQuery) -> dict[str, Any]:
         settings = self.settings

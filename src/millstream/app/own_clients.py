@@ -1,10 +1,14 @@
-"""What the supervisor has of its own broker's clients: the side process, questions about tables, callers over HTTP."""
+"""What the supervisor has of its own broker's clients: the side process, questions about tables, callers over HTTP, and
+what it shows of backups and gathers into bundles.
+"""
 
 import threading
 from typing import Any, Final
 
 from millstream.app.acting import ActingClients
 from millstream.app.audit_topic import AuditTopic
+from millstream.app.backups import BackupPlace
+from millstream.app.bundles import Bundles
 from millstream.app.console_requests import ConsoleRequests
 from millstream.app.own_way import NO_WAY, Connect, OwnWay, callers_way
 from millstream.app.registry_requests import RegistryRequests
@@ -28,6 +32,8 @@ class OwnClients:
         self.console = ConsoleRequests(self.side, connect, no_console, provider_of(settings))
         self.tables = TableQuestions(way)
         self.acting = ActingClients(settings, callers_way(settings, way), connect)
+        self.backups = BackupPlace(settings.backup_url)
+        self.bundles = Bundles(settings.data_dir)
 
         self._way = way
         self._audit: AuditTopic | None = None
@@ -46,6 +52,7 @@ class OwnClients:
         """End the process and the threads, and close the connections."""
         if self._audit is not None:
             self._audit.close()
+        self.bundles.close()
         self.side.close()
         self.tables.close()
 

@@ -12,7 +12,7 @@
 ==================  ===============================================================================================
 
 **Promise.** No record and no secret is in it: settings that are secret come without a value from the broker, and every
-text passes through `cli.redaction`. Tables of pipelines are left out, because their reasons may quote records.
+text passes through `admin.redaction`. Tables of pipelines are left out, because their reasons may quote records.
 
 **What fails** is left out, and ``bundle.json`` says why: a broker that is down still gives logs, machine and tune.
 **Ctrl-C** ends the sampling early, and the file has what is there. The file appears whole or not at all, and only its
@@ -21,31 +21,26 @@ owner may read it; one that exists is never overwritten.
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import platform
 import subprocess
 import sys
-import tarfile
 import time
 from contextlib import contextmanager, suppress
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from millstream import __version__
+from millstream.admin.bundle import SUFFIX, Parts, host, json_file
 from millstream.cli.broker_http import https_context, login_headers
 from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, remark
-from millstream.cli.redaction import redacted, redacted_document
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
 _STATE: Final = {
     "health": "/healthz",
@@ -60,26 +55,6 @@ _LOG_BYTES: Final = 10 << 20
 _ANSWER_BYTES: Final = 64 << 20
 _TUNE_S: Final = 60.0
 _SAMPLE_S: Final = 15.0
-
-
-class Parts:
-    """The members of the archive, in memory. ``missing`` says why a part is not there."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.missing: dict[str, str] = {}
-
-    def add(self, name: str, make: Callable[[], Any]) -> None:
-        """Add what ``make`` gives: text, or a document. What it raises becomes the reason of a missing part."""
-        try:
-            made = make()
-        except CommandFailed as failure:
-            self.missing[name] = redacted(str(failure))
-        except (OSError, ValueError, RecursionError, HTTPException, subprocess.SubprocessError) as error:
-            self.missing[name] = redacted(f"{type(error).__name__}: {error}")
-        else:
-            text = redacted(made) if isinstance(made, str) else json.dumps(redacted_document(made), indent=1)
-            self.files[name] = text.encode(errors="replace")
 
 
 @click.command("bundle")
@@ -103,34 +78,25 @@ def bundle(
     path = output or time.strftime("millstream-bundle-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
     if os.path.exists(path):
         raise WrongUsage(f"--output: {path} exists already; name another file")
-    with _appearing(path) as raw:
-        parts, started = Parts(), time.time()
+    folder = os.path.basename(path).removesuffix(SUFFIX)
+    with _appearing(path) as raw, Parts(raw, folder, (CommandFailed,)) as parts:
         url = _settings(parts, bootstrap, timeout)
         for name, route in _STATE.items():
             parts.add(f"state/{name}.json", lambda route=route: json.loads(_asked(url, route, timeout)))
         for number, log in enumerate(logs):
             parts.add(f"logs/{number}-{os.path.basename(log)}", lambda log=log: _tail(log))
         if data is not None:
-            parts.add("machine.json", lambda: _json_file(os.path.join(data, "machine.json")))
+            parts.add("machine.json", lambda: json_file(os.path.join(data, "machine.json")))
         parts.add("tune.json", _tuned)
-        parts.add("host.json", lambda: _host(data))
+        parts.add("host.json", lambda: host(data))
         _sample(parts, url, timeout, minutes * 60)
-        about = {
-            "version": __version__,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-            "seconds": round(time.time() - started, 1),
-            "bootstrap": bootstrap,
-            "parts": {name: len(content) for name, content in parts.files.items()},
-            "missing": parts.missing,
-        }
-        parts.add("bundle.json", lambda: about)
-        _write(raw, os.path.basename(path).removesuffix(".tar.gz"), parts.files)
+        parts.describe(bootstrap)
     if as_json:
-        print_json({"file": path, "parts": about["parts"], "missing": parts.missing})
+        print_json({"file": path, "parts": parts.sizes, "missing": parts.missing})
         return
     for name, reason in parts.missing.items():
         remark(f"without {name}: {reason}")
-    remark(f"wrote {path}: {len(parts.files)} parts, {os.path.getsize(path):,} bytes")
+    remark(f"wrote {path}: {len(parts.sizes)} parts, {os.path.getsize(path):,} bytes")
 
 
 def _settings(parts: Parts, bootstrap: str, timeout: float) -> str:
@@ -194,43 +160,10 @@ def _tail(path: str) -> str:
     return text if size <= _LOG_BYTES else text.partition("\n")[2]
 
 
-def _json_file(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def _tuned() -> Any:
     command = [sys.executable, "-m", "millstream.cli", "tune", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TUNE_S, check=False)
     return json.loads(done.stdout)
-
-
-def _host(data: str | None) -> Any:
-    from importlib.metadata import distributions
-
-    found: dict[str, Any] = {
-        "platform": platform.platform(),
-        "python": sys.version,
-        "processors": os.cpu_count(),
-        "usable_processors": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg(),
-        "memory": _lines("/proc/meminfo"),
-        "limits": _lines("/proc/self/limits"),
-        "pressure": {kind: _lines(f"/proc/pressure/{kind}") for kind in ("cpu", "io", "memory")},
-        "packages": {one.name: one.version for one in distributions()},
-    }
-    if data is not None:
-        disk = os.statvfs(data)
-        found["disk"] = {"bytes": disk.f_frsize * disk.f_blocks, "free_bytes": disk.f_frsize * disk.f_bavail}
-    return found
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
 
 
 @contextmanager
@@ -254,11 +187,3 @@ def _appearing(path: str) -> Generator[BinaryIO]:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)
-
-
-def _write(raw: BinaryIO, folder: str, files: dict[str, bytes]) -> None:
-    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-        for name, content in sorted(files.items()):
-            member = tarfile.TarInfo(f"{folder}/{name}")
-            member.size, member.mtime, member.mode = len(content), int(time.time()), 0o600
-            archive.addfile(member, io.BytesIO(content))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.cli.redaction import HIDDEN, redacted, redacted_document
+from millstream.admin.redaction import HIDDEN, redacted, redacted_document
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,14 @@ class TierProperties:
         "from the environment.",
         example="s3://bucket/prefix",
     )
+    backup_url = Property(
+        "backup.url",
+        Text("file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"),
+        "",
+        doc="Where the backups of this cluster are, for GET /v1/backups. Brokers make none: millstream backup create "
+        "does. Credentials come from the environment.",
+        example="s3://bucket/backups",
+    )
     objects_upload_max_bytes_per_second = Property(
         "objects.upload.max.bytes.per.second",
         Integer(_MIB, INT64_MAX, unit="bytes"),
