@@ -11,7 +11,8 @@ gap is impossible, because the mailbox loses nothing. The controller bounds the 
 
 In the other direction: a partition's home shard is the first to know its leader epoch (after a crash it is higher than
 the controller's), and which replicas are in sync. ``report_leader`` sends it to all shards, together with the others
-of the same turn.
+of the same turn. It says which commands the sender has applied: a shard that lags behind takes the report after them,
+because it may not know the topic yet.
 """
 
 from collections import deque
@@ -51,6 +52,8 @@ class Follower:
         self._cache = cache
         self._queue: deque[Commit] = deque()
         self._applying = False
+        self._early: deque[tuple[int, list[LeaderEpochs]]] = deque()
+        """Reports of other shards that wait until this one has applied the revision, in the order of their arrival."""
         self._leaders: dict[bytes, dict[int, tuple[int, int, tuple[int, ...]]]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
@@ -95,7 +98,7 @@ class Follower:
     def learn_leaders(self, changed: list[LeaderEpochs]) -> None:
         """Let every shard of this broker show these leaders, which are on other brokers."""
         self._take_leaders(changed)
-        payload = encode(changed)
+        payload = encode((self._cache.revision, changed))
         for shard in range(self._shard.count):
             if shard != self._shard.id:
                 self._shard.mailbox.tell(shard, LEADERS, payload)
@@ -112,6 +115,7 @@ class Follower:
                     yield from cache.apply(command, homes)
                     yield
                 assert next(homes, None) is None, "a commit places partitions that it does not create"
+            self._take_early()
             self._measure()
             self.settle(partial(self._report, commit.end))
         self._applying = False
@@ -146,9 +150,14 @@ class Follower:
 
     def _serve_leaders(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, reply
-        changed = decode_leaders(payload)
-        self._take_leaders(changed)
-        self.on_leaders(changed)
+        self._early.append(decode_leaders(payload))
+        self._take_early()
+
+    def _take_early(self) -> None:
+        while self._early and self._early[0][0] <= self._cache.revision:
+            _, changed = self._early.popleft()
+            self._take_leaders(changed)
+            self.on_leaders(changed)
 
     def _take_leaders(self, changed: list[LeaderEpochs]) -> None:
         for each in changed:

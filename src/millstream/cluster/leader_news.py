@@ -4,11 +4,11 @@ all.
 ::
 
     partition leads ──report_leader──► shard 0's follower ──Leaders──► every other broker's shard 0 ──► its shards
-    a connection opens ──all that this broker leads──► that broker
+    a connection opens, or takes items again ──all that this broker leads──► that broker
 
-A leader speaks for itself, once for each change, together with the others of the same turn; after a reconnect it says
-everything again, because what was sent in between is lost. Of two leaderships of one group the one of the newer term
-wins, in every order of arrival.
+A leader speaks for itself, once for each change, together with the others of the same turn. It says everything again
+after a reconnect, and to a slow peer once its full queue is sent: what was said in between is lost. Of two leaderships
+of one group the one of the newer term wins, in every order of arrival.
 
 News of a group that this broker does not know is kept, up to `EARLY_MAX` groups: a broker that has just started learns
 of leaders before it has applied the creation of their topics. Overload: a full exchange travels in items of
@@ -78,7 +78,7 @@ class LeaderNews(MetadataListener):
 
     def _keep(self, news: Leadership) -> None:
         before = self._early.get(news.group)
-        if (before is None or before.term < news.term) and len(self._early) < EARLY_MAX:
+        if (before is None or before.term <= news.term) and len(self._early) < EARLY_MAX:
             self._early[news.group] = news
 
     def _recall(self, topic: TopicMeta) -> None:

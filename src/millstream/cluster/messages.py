@@ -89,4 +89,5 @@ encode = msgspec.msgpack.Encoder().encode
 decode_commit = msgspec.msgpack.Decoder(Commit).decode
 decode_revision = msgspec.msgpack.Decoder(int).decode
 decode_quorum = msgspec.msgpack.Decoder(Quorum).decode
-decode_leaders = msgspec.msgpack.Decoder(list[LeaderEpochs]).decode
+decode_leaders = msgspec.msgpack.Decoder(tuple[int, list[LeaderEpochs]]).decode
+"""(revision that the sender has applied, leaders)."""

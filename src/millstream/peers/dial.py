@@ -12,8 +12,9 @@ taken them.
 
 **A slow or dead peer** costs nothing and never grows memory. Without an open link everything is refused at once. With
 more than `QUEUE_BYTES_MAX` queued, appends are refused (``send`` returns False, which the group's window counts as not
-sent) and other messages are dropped; Raft sends both again. Newer heartbeats replace older ones that the kernel has not
-taken yet.
+sent) and other messages are dropped; Raft sends both again. After ``say`` was refused, ``opened`` is called once the
+queue is empty, as for a new link: the owner says everything again. Newer heartbeats replace older ones that the kernel
+has not taken yet.
 
 **Reconnecting.** The wait after a failure doubles from `BACKOFF_MIN_US` to `BACKOFF_MAX_US`, with a random part, so
 that brokers that lost a peer together do not return together. After a link that was open for longer than the longest
@@ -207,7 +208,7 @@ class DialEvents(msgspec.Struct, frozen=True):
     """Callbacks of the owner of a connection."""
 
     opened: Callable[["Dial"], None]
-    """The link is open."""
+    """The link is open, or it takes items again after it has refused some: the peer may have missed something."""
     turn: Callable[["Dial", memoryview], None]
     """The head of a frame that came back; it has no body."""
     lost: Callable[["Dial", ReplicaId], None]
@@ -245,6 +246,8 @@ class Dial:
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         self._stopped = False
         self._scheduled = False
+        self._refused = False
+        """The open link has refused an item since it opened, or since its queue was empty last."""
 
     # Life
 
@@ -290,6 +293,7 @@ class Dial:
         assert link is self.link
         self._attempts.opened(self._shard.reactor.now_us())
         self.turn = TurnFrame()
+        self._refused = False
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         log.info("connected to %s", self.name)
         self._events.opened(self)
@@ -337,6 +341,7 @@ class Dial:
         """Put another item into this turn's frame. False if it is refused."""
         link = self.link
         if link is None or link.remote is None or link.queued_bytes > QUEUE_BYTES_MAX:
+            self._refused = link is not None
             return False
         self._put(encode_item(item), None, 0)
         return True
@@ -367,6 +372,9 @@ class Dial:
             self.turn.write(link, with_beats=not link.queued_bytes)
 
     def _on_drained(self, link: Link) -> None:
+        if self._refused:
+            self._refused = False
+            self._events.opened(self)
         if self.turn:
             self.turn.write(link, with_beats=True)
 

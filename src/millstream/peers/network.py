@@ -137,7 +137,9 @@ class Network:
         self.calls = Calls(shard.reactor, self._dial)
         """Requests to other brokers and from them."""
         self.on_opened: Callable[[NodeId, int], None] = _ignore
-        """Called with node and shard when a connection that this shard dialled opens."""
+        """Called with node and shard when a connection that this shard dialled opens, or takes items again after it has
+        refused some.
+        """
         self.on_retired: Callable[[str], None] = _ignore
         """Called when a broker refuses this one for ever, with its reason."""
         shard.mailbox.serve(FORWARD, self._serve_forward)

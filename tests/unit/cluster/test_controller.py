@@ -7,7 +7,9 @@ import pytest
 from cluster_world import DATA, World
 
 from millstream.cluster.controller import new_cluster_id, new_topic_id
+from millstream.cluster.messages import Commit
 from millstream.cluster.own_shards import PENDING_MAX
+from millstream.core.controller.commands import PartitionState, TopicCreated
 from millstream.core.controller.requests import (
     AddPartitions,
     AlterConfigs,
@@ -23,6 +25,8 @@ from millstream.core.controller.requests import (
 from millstream.errors import Corruption, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+
+TOPIC_ID = bytes(range(16))
 
 
 def test_an_empty_directory_becomes_a_cluster_that_keeps_its_id():
@@ -47,6 +51,25 @@ def test_a_topic_created_through_one_shard_is_known_and_open_on_all_before_the_a
     homes = [part.home_shard for part in world.nodes[1].cache.topic("t").partitions]
     assert homes == [0, 1, 2, 0, 1]
     assert world.caches_agree()
+
+
+def test_a_leader_that_is_reported_before_this_shard_knows_its_topic_is_known_after_it():
+    world = World().start()
+    first, second = world.nodes
+    told = []
+    first.follower.on_leaders = lambda changed: told.append(first.cache.topic_by_id(changed[0].topic_id))
+    created = TopicCreated("t", TOPIC_ID, (PartitionState(1, (1,), 1),), {})
+    commit = Commit(first.cache.revision, (created,), (1,))
+    second.follower.follow(commit)
+    world.run()
+    for epoch in (7, 8):
+        second.follower.report_leader(TOPIC_ID, 0, epoch)
+        world.run()
+    assert not told
+    first.follower.follow(commit)
+    world.run()
+    assert [topic.name for topic in told] == ["t", "t"], "other brokers are told of a topic that is known here"
+    assert [node.cache.topic("t").partitions[0].leader_epoch for node in world.nodes] == [8, 8]
 
 
 def test_nothing_is_answered_or_visible_before_the_log_is_synced():

@@ -106,10 +106,12 @@ def test_news_of_a_group_is_kept_until_its_topic_is_applied_here():
     bench = Bench()
     bench.news.learn(2, [Leadership(4, 7, 2)])
     bench.news.learn(2, [Leadership(4, 6, 2)])
+    bench.news.learn(2, [Leadership(4, 7, 2, 0b10)])
     other = bytes(15) + b"o"
-    for _ in bench.cache.apply(TopicCreated("other", other, (PartitionState(4, (2,), 2),), {}), iter([ELSEWHERE])):
+    for _ in bench.cache.apply(TopicCreated("other", other, (PartitionState(4, (2, 3), 2),), {}), iter([ELSEWHERE])):
         pass
-    assert [(part.leader, part.leader_epoch) for part in bench.cache.topic("other").partitions] == [(2, 7)]
+    (part,) = bench.cache.topic("other").partitions
+    assert (part.leader, part.leader_epoch, part.in_sync) == (2, 7, (3,)), "the last word of the newest term"
 
 
 def test_a_group_has_a_home_here_only_if_this_broker_holds_it():

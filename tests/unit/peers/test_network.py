@@ -17,6 +17,8 @@ from millstream.peers.frames import FrameKind, encode_frame
 from millstream.peers.hello import encode_probe
 from millstream.peers.items import PAYLOAD_BYTES_MAX, Leaders, Leadership, Status
 
+LEADS = Leaders(full=True, leaderships=(Leadership(1, 2, 1),))
+
 
 def connect(world, *nodes):
     for node in nodes:
@@ -107,7 +109,8 @@ def test_a_peer_that_comes_back_is_connected_again(world, capfd):
     assert len(about) <= 3, "one line for each change, whatever number of attempts"
 
 
-def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_gets_the_newest_heartbeats(world):
+def unread(world):
+    """Two connected brokers of which the second reads nothing, and what lets it read."""
     a = world.node(1)
     b = world.node(2)
     taken = []
@@ -117,6 +120,11 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_gets_the_newest_hea
     sock = taken[0]
     world.reactor.remove_reader(sock.fileno())
     accepted = next(iter(b.network._accepted))
+    return a, b, lambda: world.reactor.add_reader(sock.fileno(), accepted._on_readable)
+
+
+def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_gets_the_newest_heartbeats(world):
+    a, b, read = unread(world)
     refused = 0
     for turn in range(200):
         refused += not a.network.send(b.replica, append(1, turn), a.chain(bytes(100_000)))
@@ -126,10 +134,25 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_gets_the_newest_hea
     assert refused
     queued = a.network._dials[2, 0].link.queued_bytes
     assert queued <= dial_module.QUEUE_BYTES_MAX + 200_000
-    world.reactor.add_reader(sock.fileno(), accepted._on_readable)
+    read()
     world.run(lambda: b.beats() and b.beats()[-1].beats == (beat(1, 199), beat(2, 199)))
     assert len(b.beats()) < 100, "old heartbeats are replaced, not queued"
     assert len(b.raft()) == 200 - refused
+
+
+def test_who_said_something_that_a_full_queue_refused_is_told_when_the_queue_is_empty(world):
+    a, b, read = unread(world)
+    told = []
+    a.network.on_opened = lambda node, shard: told.append((node, shard)) or a.network.say(2, LEADS)
+    while a.network.say(2, Leaders(full=False, leaderships=())):
+        for _ in range(2):
+            a.network.send(b.replica, append(1), a.chain(bytes(1 << 20)))
+        turns = []
+        world.run(lambda turns=turns: turns.append(1) or len(turns) > 3)
+    assert not told
+    read()
+    world.run(lambda: (a.replica, LEADS.leaderships, True) in b.got)
+    assert told == [(2, 0)], "once, and not for what is taken again"
 
 
 def test_a_body_without_memory_is_dropped_and_everything_else_arrives(world):
