@@ -434,6 +434,12 @@ REFUSALS: Final = (
         "REQUEST_TIMED_OUT",
         "the store is away, and has to have what is acknowledged",
     ),
+    (
+        "(tiered|shared).*",
+        ".*",
+        "REQUEST_TIMED_OUT",
+        "the store is away, and may have the log of a partition without files",
+    ),
     ("(offsets|state) of .*", "add a partition", "cannot be changed: by it each", "clients find coordinators by it"),
     ("compacted.*", "delete (some|all) records", "POLICY_VIOLATION", "compaction keeps the last value of each key"),
     (".*", "delete (some|all) records", "POLICY_VIOLATION", "as above, after the topic was altered to compact"),

@@ -12,7 +12,7 @@ from millstream.core.controller.state import ControllerState
 from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.errors import MillstreamError
 from millstream.model.cluster import NodeId
-from millstream.partition.table import Restoring
+from millstream.partition.table import Waiting
 from millstream.tiers.wal_lives import begin_life
 from sim.engine.disk import SimDisk
 from sim.engine.objects import Faults
@@ -189,9 +189,9 @@ class Single(World):
 
     def serving(self, name: str, index: int = 0) -> Partition:
         """A partition, once it is served. Raises Refused for one that asks the store, which is away, for its files."""
-        if self.waits_for_store:
+        if self.config(name).is_archived:
             self.run(lambda: self.up.partition(name, index) is not None, MINUTE)
-            if isinstance(self.up.table.find(name, index), Restoring):
+            if isinstance(self.up.table.find(name, index), Waiting):
                 raise Refused("REQUEST_TIMED_OUT")
         self.until(
             lambda: self.up.partition(name, index) is not None,

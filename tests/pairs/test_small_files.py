@@ -77,7 +77,7 @@ class History:
     def __init__(self, kind: str, holders: str) -> None:
         made = KINDS[f"{kind}, three replicas"]
         self.holders = holders
-        self.world = Several(f"{kind}/{holders}", Kind(made.configs, replicas=HOLDERS[holders]))
+        self.world = Several(f"{kind}/{holders}", Kind(made.configs, settings=made.settings, replicas=HOLDERS[holders]))
         self.wrong: list[str] = []
 
     def begin(self) -> None:
@@ -103,13 +103,8 @@ class History:
     def damage(self, file: str, damage: str) -> int:
         """The power fails, and a file cannot be read as it was; the epoch of before."""
         world, member = self.world, self.member
-        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
         directory, epoch = self.entry.log.directory, self.entry.leader_epoch
-        done: list[int] = []
-        member.shard.storage.checkpoint(lambda: done.append(1))
-        world.until(lambda: bool(done), "a checkpoint does not end")
-        fill(world, 2)
-        member.crash(torn=False)
+        self.crash(2)
         paths = [path for path, _ in member.disk.files() if path.startswith(directory + "/") and path.endswith(file)]
         for path in paths:
             if damage == "lost":
@@ -119,10 +114,31 @@ class History:
             else:
                 member.disk.fail = lambda kind, where: errno.EIO if kind == "read" and where in paths else 0
             world.expected.append(path)
-        member.start()
-        world.until(lambda: member.is_ready and self.entry is not None, "the broker does not come up")
-        world.wait(1_000_000)
+        self.start()
         return epoch
+
+    def crash(self, logged: int) -> None:
+        """The power fails when all is in the files but ``logged`` batches, which are in the write-ahead log alone."""
+        world, member, done = self.world, self.member, list[int]()
+        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
+        member.shard.storage.checkpoint(lambda: done.append(1))
+        world.until(lambda: bool(done), "a checkpoint does not end")
+        fill(world, logged)
+        member.crash(torn=False)
+
+    def lose_directory(self, directory: str) -> None:
+        """The disk has nothing of a partition."""
+        disk = self.member.disk
+        for path in [path for path, _ in disk.files() if path.startswith(f"{directory}/")]:
+            disk.unlink(path)
+        disk.remove_directory(directory)
+        self.world.expected.append(directory)
+
+    def start(self) -> None:
+        """The power is on again."""
+        self.member.start()
+        self.world.until(lambda: self.member.is_ready and self.entry is not None, "the broker does not come up")
+        self.world.wait(1_000_000)
 
     def ask_repair(self, *, execute: bool) -> list[Any]:
         """As ``millstream topic repair`` on the broker; the list gets the answer."""
@@ -201,5 +217,62 @@ def test_the_power_fails_at_each_step_of_a_repair(kind: str, holders: str) -> No
             end = world.latest()
             assert end > max(world.truth_of().acknowledged), step
         assert step > 10 and repairs > 5
+        rest(world)
+        judge(world)
+
+
+@pytest.mark.parametrize("holders", ["always one", "moved to one"])
+@pytest.mark.parametrize("kind", KEPT_ELSEWHERE)
+@pytest.mark.parametrize("logged", [0, 2])
+def test_the_directory_of_the_only_replica_is_lost(kind: str, holders: str, logged: int) -> None:
+    """It is not served, after any number of starts, until a repair takes up what the store has: nothing is written over
+    that. ``logged`` batches are in the write-ahead log alone.
+    """
+    history = History(kind, holders)
+    world = history.world
+    with _listening(history.wrong):
+        history.begin()
+        before = history.entry
+        while not (archived := before.archive.archive.end_offset):
+            fill(world, 12)
+            rest(world)
+        member, epoch = history.member, before.leader_epoch
+        history.crash(logged)
+        history.lose_directory(before.log.directory)
+        for stops in (False, True):
+            history.start()
+            assert not isinstance(history.entry, Partition), "its offsets would be given out again"
+            if stops:
+                break
+            member.crash(torn=False)
+        planned = history.repair(execute=False)
+        done = history.repair(execute=True)
+        assert (planned["step"], done["step"]) == ("derive", "derive")
+        led = world.home(TOPIC, 0)[1]
+        end = done["end_offset"]
+        assert archived <= end == led.log.next_offset and led.leader_epoch > epoch
+        truth = world.truth_of()
+        for offset in [one for one in truth.acknowledged if one >= end]:
+            del truth.acknowledged[offset]
+        truth.latest = min(truth.latest, end)
+        fill(world, 2)
+        rest(world)
+        judge(world)
+
+
+@pytest.mark.parametrize("holders", ["always one", "moved to one"])
+@pytest.mark.parametrize("logged", [0, 2])
+def test_the_directory_of_the_only_replica_is_lost_and_the_store_has_its_log(holders: str, logged: int) -> None:
+    """It is served with all that was acknowledged: the store had it before."""
+    history = History("shared, log in store", holders)
+    world = history.world
+    with _listening(history.wrong):
+        history.begin()
+        directory = history.entry.log.directory
+        history.crash(logged)
+        history.lose_directory(directory)
+        history.start()
+        world.until(lambda: isinstance(history.entry, Partition), f"it is not served: {history.entry}")
+        fill(world, 2)
         rest(world)
         judge(world)

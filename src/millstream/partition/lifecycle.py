@@ -36,6 +36,7 @@ from millstream.partition.meters import Meters
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.replica.adopting import Adoption
+from millstream.partition.replica.emptied import ask_store
 from millstream.partition.replica.following import follow_group
 from millstream.partition.replica.members import Members
 from millstream.partition.replica.moving import Place, change_replicas
@@ -45,11 +46,14 @@ from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTab
 from millstream.raft.group import Group, GroupRole
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
-from millstream.storage.disk import FULL, exists
+from millstream.storage.disk import FULL
 from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.log import Log
+from millstream.storage.log.lost import has_log
 from millstream.storage.log.opening import repair_note
-from millstream.storage.recovery.unclean import begin_empty
+from millstream.storage.recovery.set_aside import is_set_aside
+from millstream.storage.recovery.unclean import begin_empty, gives_way
+from millstream.storage.segments.files import names_in
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
@@ -178,22 +182,20 @@ class Lifecycle:
         ``voters`` are the first members of its group, in order of preference for leadership, this broker's
         among them; empty for a partition that has this one alone. ``members`` says more than that. ``known_term`` is
         the last one of which the cluster knows. ``on_open`` is called with the partition when it is in the table:
-        later, if the disk is full now (`opening`), or the object store is asked for its files first (`restoring`).
+        later, if the disk is full now (`opening`), or the object store is asked first (`restoring`, `emptied`).
         """
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, ShardId(home)))
             return
-        directory = log_directory(
-            self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
-        )
+        at = PartitionIndex(index)
+        directory = self._directory(topic_id, name, at, config)
         members = members or Members(voters)
-        if members.restores and not exists(self._storage.disk, directory):
-            at, group = PartitionIndex(index), RaftGroupId(raft_group)
-            place = Restoring(name, at, group, self._shard.id, config, directory, members)
+        if members.restores and self._gives_way(directory):
+            place = Restoring(name, at, RaftGroupId(raft_group), self._shard.id, config, directory, members)
             self._table.add(name, topic_id, place)
             self.restore(topic_id, place, known_term, on_open, fresh=fresh)
             return
-        waiting = Waiting(name, PartitionIndex(index), raft_group, self._shard.id, config, directory)
+        waiting = Waiting(name, at, raft_group, self._shard.id, config, directory)
         waits = False
 
         def is_wanted() -> bool:
@@ -203,7 +205,7 @@ class Lifecycle:
             return self.opened(
                 name,
                 topic_id,
-                PartitionIndex(index),
+                at,
                 RaftGroupId(raft_group),
                 waiting.config,
                 fresh=fresh,
@@ -219,10 +221,44 @@ class Lifecycle:
             if on_open is not None and isinstance(entry, Partition):
                 on_open(entry)
 
-        open_with_room(self._shard.reactor, self._storage, f"{name}/{index}", is_wanted, opened, enter)
+        def begin() -> None:
+            open_with_room(self._shard.reactor, self._storage, f"{name}/{index}", is_wanted, opened, enter)
+
+        asks = self.archiver is not None and not fresh and self._may_be_emptied(waiting, members)
+        if not asks:
+            begin()
         if self._table.find(topic_id, index) is None:
             waits = True
             self._table.add(name, topic_id, waiting)
+        if asks:
+            self._ask_store(topic_id, waiting, is_wanted, begin)
+
+    def _ask_store(
+        self, topic_id: bytes, waiting: Waiting, is_wanted: Callable[[], bool], begin: Callable[[], None]
+    ) -> None:
+        assert self.archiver is not None, "an archived topic without an archive process"
+        owner = ArchiveId(UUID(bytes=topic_id), waiting.index)
+        ask_store(self._shard.reactor, self._storage, self.archiver.link, owner, waiting, is_wanted, begin)
+
+    def _gives_way(self, directory: str) -> bool:
+        """Whether there is no log of a partition, so that the store is asked for one."""
+        try:
+            return gives_way(self._storage.disk, directory)
+        except OSError as error:
+            operator_log.warning("%s does not give way to what the object store has: %s", directory, error.strerror)
+            return False  # opening it says why
+
+    def _may_be_emptied(self, waiting: Waiting, members: Members) -> bool:
+        """Whether a partition has no files, only the object store may have records of it, and no orderly stop has noted
+        that it was empty.
+        """
+        if members.elect or not waiting.config.is_archived or self._storage.registry.is_summarized(waiting.raft_group):
+            return False
+        disk, directory = self._storage.disk, waiting.directory
+        try:
+            return not has_log(names_in(disk, directory)) and not is_set_aside(disk, directory)
+        except (OSError, Corruption):
+            return False  # opening it says why
 
     def restore(
         self,

@@ -72,7 +72,7 @@ class TurnFrame:
     Lifecycle: one a link; `write` empties it. Invariants: the heads are below `HEAD_BYTES_MAX` together.
     """
 
-    __slots__ = ("_beats", "_chains", "_encoders", "_head_bytes", "_heads", "body_bytes")
+    __slots__ = ("_beats", "_chains", "_encoders", "_head_bytes", "_heads", "body_bytes", "has_refused")
 
     def __init__(self) -> None:
         self._heads: list[bytes] = []
@@ -80,6 +80,8 @@ class TurnFrame:
         self._chains: list[IoBuf] = []
         self.body_bytes = 0
         """Bytes of record batches."""
+        self.has_refused = False
+        """The link has refused an item since it opened, or since its queue was empty last."""
         self._beats: dict[bool, tuple[Beat, ...]] = {}
         """Heartbeats (False) and replies (True) that wait; the newest of each group only."""
         self._encoders = {reply: BeatsOut(reply=reply) for reply in (False, True)}
@@ -246,8 +248,6 @@ class Dial:
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         self._stopped = False
         self._scheduled = False
-        self._refused = False
-        """The open link has refused an item since it opened, or since its queue was empty last."""
 
     # Life
 
@@ -293,7 +293,6 @@ class Dial:
         assert link is self.link
         self._attempts.opened(self._shard.reactor.now_us())
         self.turn = TurnFrame()
-        self._refused = False
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         log.info("connected to %s", self.name)
         self._events.opened(self)
@@ -341,7 +340,7 @@ class Dial:
         """Put another item into this turn's frame. False if it is refused."""
         link = self.link
         if link is None or link.remote is None or link.queued_bytes > QUEUE_BYTES_MAX:
-            self._refused = link is not None
+            self.turn.has_refused = True
             return False
         self._put(encode_item(item), None, 0)
         return True
@@ -372,8 +371,8 @@ class Dial:
             self.turn.write(link, with_beats=not link.queued_bytes)
 
     def _on_drained(self, link: Link) -> None:
-        if self._refused:
-            self._refused = False
+        if self.turn.has_refused:
+            self.turn.has_refused = False
             self._events.opened(self)
         if self.turn:
             self.turn.write(link, with_beats=True)

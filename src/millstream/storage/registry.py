@@ -133,6 +133,10 @@ class LogRegistry:
             storage.segment_began(log, log.files.segments.active)
         return log
 
+    def is_summarized(self, group: RaftGroupId) -> bool:
+        """Whether the orderly stop before this start has noted where the log of a group ended."""
+        return group in self._summaries
+
     def forget_summaries(self) -> None:
         """The start is over: a log that is opened from now on may have been elsewhere, or cut, since the last stop."""
         self._summaries = {}

@@ -69,6 +69,22 @@ def take_back(disk: Disk, directory: str) -> bool:
     return True
 
 
+def gives_way(disk: Disk, directory: str) -> bool:
+    """Whether a partition has no log here, so that one from the object store may take its place. What was set aside of
+    the write-ahead log is put aside, because the store has what of it was acknowledged. Raises OSError.
+    """
+    try:
+        if has_log(names_in(disk, directory)):
+            return False
+    except Corruption:
+        return False
+    bring_home(disk, directory)
+    if exists(disk, directory):
+        aside = directory + DAMAGED_SUFFIX
+        _out_of_the_way(disk, directory, directory + DELETED_SUFFIX if exists(disk, aside) else aside)
+    return True
+
+
 def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str], None], *, learns: bool) -> bool:
     """Put the log of a replica aside that the cut does not name, and make an empty one that is marked lost; whether it
     was done now. No effect on one that has taken the cut, nor on one without files. ``learns``: it joined later.
