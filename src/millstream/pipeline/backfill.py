@@ -35,7 +35,14 @@ from millstream.pipeline.ranges import Bounds, Range, Ranges, after, common, lac
 from millstream.pipeline.reach import require_topics
 from millstream.pipeline.runner import Run, SinkSummary, Summary
 from millstream.pipeline.sink_query import NoWatch, Watch
-from millstream.pipeline.start import Offsets, decode_offsets, open_logs, require_same_topics
+from millstream.pipeline.start import (
+    Offsets,
+    decode_offsets,
+    open_logs,
+    require_pinned_topics,
+    require_same_topics,
+    topic_ids,
+)
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.guard import held_of
 from millstream.pipeline.tables.open_table import open_table, shown_target
@@ -249,8 +256,10 @@ def _hand_over(pipeline: Pipeline, sink: Sink, directory: str, state: PipelineSt
     sink_state = state.sink(sink_name(sink))
     pinned = sink_state.start()
     if pinned is not None:
+        require_pinned_topics(sink_state, logs)
         return pinned
     found: Offsets = {}
-    for (topic, partition), end in logs.latest(logs.source_partitions()).items():
+    source_partitions = logs.source_partitions()
+    for (topic, partition), end in logs.latest(source_partitions).items():
         found.setdefault(topic, {})[str(partition)] = end.offset
-    return sink_state.pin_start(found)
+    return sink_state.pin_start(found, topic_ids(source_partitions))

@@ -95,7 +95,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 class Reads:
     """What a sink reads, for the records of its commits: the ``cluster`` and the ``registry``, and ``begin``, where the
-    sink started, for the first of them. The query that fills the sink sets them before the first batch.
+    sink started; empty is as in its last record. The query that fills the sink sets them before the first batch.
     """
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ class TableSink:
             total_rejected=batch.rejected + (last.total_rejected if last else 0),
             total_bytes=size + (last.total_bytes if last else 0),
             dead_letters=batch.dead_letters if self.dead_letters is not None else (),
-            begin=last.begin if last is not None else self.reads.begin,
+            begin=self.reads.begin or (last.begin if last is not None else ""),
             epoch=self._epoch,
             writer=self._writer.run,
             cluster=self.reads.cluster,

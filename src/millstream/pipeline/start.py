@@ -7,6 +7,7 @@ to offsets by asking the cluster). What was resolved is pinned before the first 
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,11 +18,10 @@ from millstream.pipeline.checks import option_text, size, start_ms, topics_of
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.source_position import positions
 from millstream.pipeline.state import Offsets, SinkState
-from millstream.pipeline.tables.guard import offsets_of
+from millstream.pipeline.tables.guard import offsets_of, topic_ids_of
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.bounds import EARLIEST, starting, subscription
 from millstream.spark.logs import Logs, SourcePartition
-from millstream.spark.offsets import read_offset
 from millstream.spark.options import READ, parse_options
 
 _NO_ID: Final = "0" * 32
@@ -65,27 +65,33 @@ def find_start(
         MillstreamError: the cluster does not answer.
     """
     source_partitions = logs.source_partitions()
-    replaced = {} if last is None else _replaced_topics(last, logs, source_partitions)
-    if replaced and last is not None:
+    pinned, is_started = state.start(), state.query_id() is not None
+    if last is not None:
+        replaced = _replaced_topics(last, logs, source_partitions)
+    else:  # before the first batch the file alone knows the topics
+        replaced = {} if state.has_batches() else _made_again(state.start_topics(), source_partitions)
+    if replaced:
         if not replay:
-            raise _misread(last, replaced)
+            raise _misread(os.path.basename(state.directory), replaced)
         state.forget()
-    pinned = state.start()
-    if pinned is not None and state.query_id() is not None:
+        is_started = False
+    if pinned is not None and is_started:
         return _complete(pinned, source_partitions)
     if last is not None:
         _LOG.warning(
             "%s: its checkpoint is missing; continuing where the table says it was, batch %d", last.sink, last.batch
         )
-        found = {topic: dict(ends) for topic, ends in offsets_of(last).items() if topic not in replaced}
+        found = {topic: dict(ends) for topic, ends in offsets_of(last).items()}
     elif pinned is not None:
-        return _complete(pinned, source_partitions)
+        found = pinned
     else:
         options = parse_options({**source_options(pipeline), **declared_start(pipeline)}, READ)
         found: Offsets = {}
         for (topic, partition), offset in logs.start(source_partitions, starting(options, streaming=True)).items():
             found.setdefault(topic, {})[str(partition)] = offset
-    return _complete(state.pin_start(found, replace=last is not None), source_partitions)
+    found = {topic: ends for topic, ends in found.items() if topic not in replaced}
+    held = state.pin_start(found, topic_ids(source_partitions), replace=last is not None)
+    return _complete(held, source_partitions)
 
 
 def require_same_source(last: CommitRecord, logs: Logs) -> None:
@@ -96,12 +102,12 @@ def require_same_source(last: CommitRecord, logs: Logs) -> None:
     """
     replaced = _replaced_topics(last, logs, logs.source_partitions())
     if replaced:
-        raise _misread(last, replaced)
+        raise _misread(last.sink, replaced)
 
 
-def _misread(last: CommitRecord, replaced: Mapping[str, str]) -> Rejected:
+def _misread(sink: str, replaced: Mapping[str, str]) -> Rejected:
     return Rejected(
-        f"{last.sink}: {'; '.join(replaced.values())}, so the offsets that the table's record has mean other records. "
+        f"{sink}: {'; '.join(replaced.values())}, so the offsets at which the sink is mean other records. "
         "'millstream pipeline run --replay' reads what is there now from its beginning, into the same table"
     )
 
@@ -114,21 +120,55 @@ def require_same_topics(last: CommitRecord, logs: Logs) -> None:
     """
     replaced = _replaced_topics(last, logs, logs.source_partitions())
     if replaced:
-        raise Rejected(f"{last.sink}: {'; '.join(replaced.values())}; what the pipeline left out is no longer there")
+        raise _left_out(last.sink, replaced)
+
+
+def require_pinned_topics(state: SinkState, logs: Logs) -> None:
+    """Refuse offsets that were pinned and are of other topics than those of that name now.
+
+    Raises:
+        Rejected: a topic was made again.
+    """
+    replaced = _made_again(state.start_topics(), logs.source_partitions())
+    if replaced:
+        raise _left_out(os.path.basename(state.directory), replaced)
+
+
+def _left_out(sink: str, replaced: Mapping[str, str]) -> Rejected:
+    return Rejected(f"{sink}: {'; '.join(replaced.values())}; what the pipeline left out is no longer there")
+
+
+def begin_of(last: CommitRecord | None, starts: Offsets, logs: Logs) -> str:
+    """Where a sink started, as text for its next records: as its last one says, but for topics that are others now."""
+    if last is None:
+        return encode_offsets(starts)
+    if not last.begin:
+        return ""
+    replaced = _replaced_topics(last, logs, logs.source_partitions())
+    return encode_offsets({**decode_offsets(last.begin), **{topic: starts[topic] for topic in replaced}})
+
+
+def topic_ids(source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
+    """The ids of topics by name."""
+    return {place.topic: place.topic_id for place in source_partitions}
 
 
 def _replaced_topics(last: CommitRecord, logs: Logs, source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
     """Topics that are others than those of a record, with what has become of them."""
-    now = {place.topic: place.topic_id for place in source_partitions}
-    before = {topic.name: id_ for id_, topic in read_offset(json.loads(last.offsets)).topics.items()}
     cluster = logs.cluster.metadata([]).cluster_id
     if last.cluster and cluster and last.cluster != cluster:
         return {
-            name: f"topic {name} was read from cluster {last.cluster}, and this is cluster {cluster}" for name in now
+            name: f"topic {name} was read from cluster {last.cluster}, and this is cluster {cluster}"
+            for name in topic_ids(source_partitions)
         }
+    return _made_again(topic_ids_of(last), source_partitions)
+
+
+def _made_again(before: Mapping[str, str], source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
+    """Topics that have another id than before, with what has become of them."""
     return {
         name: f"topic {name} was deleted and made again (its id was {before[name]} and is {id_})"
-        for name, id_ in now.items()
+        for name, id_ in topic_ids(source_partitions).items()
         if name in before and {before[name], id_}.isdisjoint({_NO_ID}) and before[name] != id_
     }
 

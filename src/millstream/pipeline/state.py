@@ -5,7 +5,7 @@
     <state>/lock                    held by the process that runs the pipeline; its content is that process's id
     <state>/schemas.json            schemas of JSON values that were inferred, if any
     <state>/columns.json            columns of views whose records have schema ids, if any
-    <state>/<sink>/start.json       offsets at which the sink started, written once before its first batch
+    <state>/<sink>/start.json       offsets at which the sink started, with ids of topics; there before its first batch
     <state>/<sink>/checkpoint/      Spark's own; its ``metadata`` names the query
     <state>/<sink>.id               of a topic sink: tells this directory from others
     <state>/<sink>/progress.json    figures of the last batch, replaced whole
@@ -38,6 +38,13 @@ _STOP_STEP_S: Final = 0.05
 
 Offsets = dict[str, dict[str, int]]
 """By topic and partition, as text: the form of the source's option ``startingOffsets``."""
+
+
+class _Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a sink starts, and by name the ids of the topics that the offsets are of."""
+
+    offsets: Offsets
+    topics: dict[str, str]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,20 +233,41 @@ class SinkState:
             return None
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
+    def has_batches(self) -> bool:
+        """Whether Spark has planned a batch: from then on its log says where the query is, and of which topics."""
+        try:
+            return any(map(str.isdecimal, os.listdir(os.path.join(self.checkpoint, "offsets"))))
+        except FileNotFoundError:
+            return False
+
     def start(self) -> Offsets | None:
         """Offsets at which this sink started, by topic and partition."""
-        content = _read(os.path.join(self.directory, "start.json"))
-        return None if content is None else json.loads(content)
+        found = self._start()
+        return None if found is None else found.offsets
 
-    def pin_start(self, offsets: Offsets, *, replace: bool = False) -> Offsets:
+    def start_topics(self) -> Mapping[str, str]:
+        """Ids of the topics that ``start`` is of, by name; none in a file of an earlier release."""
+        found = self._start()
+        return {} if found is None else found.topics
+
+    def _start(self) -> _Start | None:
+        content = _read(os.path.join(self.directory, "start.json"))
+        if content is None:
+            return None
+        try:
+            return msgspec.json.decode(content, type=_Start)
+        except msgspec.ValidationError:  # of an earlier release
+            return _Start(json.loads(content), {})
+
+    def pin_start(self, offsets: Offsets, topics: Mapping[str, str], *, replace: bool = False) -> Offsets:
         """Decide where this sink starts; returns the offsets that hold from now on.
 
-        The first decision holds, unless ``replace``: a run and a backfill may both start for the first time at once,
-        and a record between two decisions would be read twice or never. The file is synced, because nothing else has
-        these offsets until the first batch is done.
+        ``topics`` has the ids of the topics by name. The first decision holds, unless ``replace``: a run and a backfill
+        may both start for the first time at once, and a record between two decisions would be read twice or never. The
+        file is synced, because nothing else has these offsets until the first batch is done.
         """
         path = os.path.join(self.directory, "start.json")
-        made = _write(path, json.dumps(offsets).encode(), sync=True, replace=replace)
+        made = _write(path, msgspec.json.encode(_Start(offsets, dict(topics))), sync=True, replace=replace)
         held = offsets if made else self.start()
         assert held is not None, "start.json is never removed while its sink is open"
         return held

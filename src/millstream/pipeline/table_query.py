@@ -27,8 +27,8 @@ from millstream.pipeline.sink_figures import BatchDone
 from millstream.pipeline.sink_query import SinkQuery
 from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
-from millstream.pipeline.start import check_checkpoint, decode_offsets, encode_offsets
-from millstream.pipeline.tables.guard import held_of
+from millstream.pipeline.start import begin_of, check_checkpoint, decode_offsets, encode_offsets
+from millstream.pipeline.tables.guard import held_of, topic_ids_of
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
 from millstream.pipeline.tables.table import Table
 from millstream.pipeline.task import Report, SourceSettings, batch_name, clear_reports, read_reports
@@ -65,7 +65,12 @@ class TableQuery(SinkQuery):
         self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
         bounds = self._given.bounds
-        self._table.reads.begin = encode_offsets(self.position.starts if bounds is None else bounds.hand_over)
+        begin = (
+            begin_of(self._table.last, self.position.starts, logs)
+            if bounds is None
+            else encode_offsets(bounds.hand_over)
+        )
+        self._table.reads.begin = begin
         if self._direct:
             self._frame = stream(spark, FILES_FORMAT, format_options(self._settings, self._schema, options))
         else:
@@ -101,7 +106,7 @@ class TableQuery(SinkQuery):
         if self._given.bounds is None and self._table.last is None and self._state.start() is None:
             backfill = self._table.table.last(f"{self._pipeline.pipeline}.{self.name}~backfill")
             if backfill is not None:
-                self._state.pin_start(decode_offsets(backfill.begin))
+                self._state.pin_start(decode_offsets(backfill.begin), topic_ids_of(backfill))
 
     def _recall(self) -> None:
         """Claim the table, and learn from it how far this sink has come and whether its checkpoint fits."""
@@ -116,7 +121,7 @@ class TableQuery(SinkQuery):
             _LOG.warning("%s: the table was set back; what it lost is read again", self.name)
             self._state.forget()
             if last is None and lost.begin:
-                self._state.pin_start(decode_offsets(lost.begin))
+                self._state.pin_start(decode_offsets(lost.begin), topic_ids_of(lost))
         elif not check_checkpoint(self._state, last, self.target, replay=self._given.replay):
             _LOG.warning("%s: the checkpoint here is not that of the table's last batch; the table counts", self.name)
             self._state.forget()

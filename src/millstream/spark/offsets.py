@@ -1,19 +1,13 @@
 """The offsets of a stream, as the JSON in Spark's checkpoint.
 
-Version 1::
+Version 1. Each partition has the next offset to read, the leader epoch of that offset (-1: unknown), the number of
+tasks for the range that ends there (0: bundled with others), and, in the first entry of a partition that appeared while
+the stream ran, its start offset. Topics are named by id, so that a topic that was deleted and created again is not
+taken for its predecessor.
 
-Each partition has the next offset to read, the leader epoch of that offset (-1: unknown), the number of tasks for the
-range that ends there (0: bundled with others), and, in the first entry of a partition that appeared while the stream
-ran, its start offset. Topics are named by id, so that a topic that was deleted and created again is not taken for its
-predecessor.
-
-A replay needs nothing but the two offsets of a batch: the same offsets give the same tasks with any options and files
-have become, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are sorted, so equal
-positions are equal text. A newer version is refused.
-
-Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks with any options
-and files have become since, which a sink that counts on its tasks needs. Spark compares offsets as text; keys are
-sorted, so equal positions are equal text. A file of a newer version is refused, not guessed at.
+Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks, whatever options
+and files have become since, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are
+sorted, so equal positions are equal text. A newer version is refused.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """One batch, once, in every kind of table; failures at every step of a commit."""
 
 import os
+import time
 from unittest.mock import Mock
 
 import deltalake
@@ -288,6 +289,9 @@ def test_a_replay_that_ends_between_its_commits_is_finished_by_whoever_opens_the
 def test_every_record_says_where_its_sink_began(bench):
     bench.sink.reads.begin = "here"
     bench.sink.commit(bench.batch(0, 1))
-    bench.reopen().sink.reads.begin = "elsewhere"
+    bench.reopen()
     bench.sink.commit(bench.batch(1, 2))
     assert bench.rows.last("p.s").begin == "here"
+    bench.reopen().sink.reads.begin = "elsewhere"
+    bench.sink.commit(bench.batch(2, 3))
+    assert bench.rows.last("p.s").begin == "elsewhere"

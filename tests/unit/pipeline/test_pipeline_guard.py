@@ -17,7 +17,13 @@ from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.runner import Run
 from millstream.pipeline.sink_query import NoWatch
-from millstream.pipeline.start import check_checkpoint, find_start, require_same_topics
+from millstream.pipeline.start import (
+    begin_of,
+    check_checkpoint,
+    find_start,
+    require_pinned_topics,
+    require_same_topics,
+)
 from millstream.pipeline.state import PipelineState, SinkState
 from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
 from millstream.pipeline.tables.table import CommitRecord
@@ -396,7 +402,7 @@ def test_a_checkpoint_of_an_earlier_day_does_not_count(tmp_path, state, kept, is
 
 def test_a_checkpoint_that_begins_where_the_table_s_record_ends_counts(tmp_path, state):
     checkpoint(state, "new")
-    state.pin_start({"t": {"0": 2, "1": 0}})
+    state.pin_start({"t": {"0": 2, "1": 0}}, {})
     assert check_checkpoint(state, last_of(tmp_path, "old", 2), "t")
     assert not check_checkpoint(state, last_of(tmp_path, "other", 5), "t")
 
@@ -430,7 +436,7 @@ def test_a_topic_that_is_another_one_is_refused_and_read_from_its_beginning_wher
     last = msgspec.structs.replace(last_of(tmp_path, "q", 100), cluster="c")
     if kept:
         checkpoint(state, "q", 100)
-        state.pin_start({"t": {"0": 0}})
+        state.pin_start({"t": {"0": 0}}, {})
     assert find_start(pipeline, state, last, OneTopic()) == {"t": {"0": 0 if kept else 100}}
     with pytest.raises(Rejected, match=text):
         find_start(pipeline, state, last, now)
@@ -443,6 +449,45 @@ def test_the_history_of_a_topic_that_was_made_again_is_not_read_into_its_table(t
     require_same_topics(last, OneTopic())
     with pytest.raises(Rejected, match="what the pipeline left out is no longer there"):
         require_same_topics(last, OneTopic("2" * 32))
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_start_that_was_pinned_before_the_first_batch_is_of_that_topic_alone(state, started):
+    pipeline = Pipeline(pipeline="p", source=Source(topic="t", start="latest"), sinks=[Sink(delta="t")])
+    state.pin_start({"t": {"0": 100}}, {"t": "1" * 32})
+    if started:
+        checkpoint(state, "q")
+    again = OneTopic("2" * 32)
+    assert find_start(pipeline, state, None, OneTopic()) == {"t": {"0": 100}}
+    with pytest.raises(Rejected, match="state: topic t was deleted and made again"):
+        find_start(pipeline, state, None, again)
+    with pytest.raises(Rejected, match="what the pipeline left out is no longer there"):
+        require_pinned_topics(state, again)
+    assert find_start(pipeline, state, None, again, replay=True) == {"t": {"0": -2}}
+    assert find_start(pipeline, state, None, again) == {"t": {"0": -2}}, "it is the topic of the pinned start now"
+
+
+def test_after_its_first_batch_the_log_of_a_query_knows_its_topics(state):
+    pipeline = Pipeline(pipeline="p", source=Source(topic="t"), sinks=[Sink(topic="out")])
+    state.pin_start({"t": {"0": 100}}, {"t": "1" * 32})
+    checkpoint(state, "q", 100)
+    assert find_start(pipeline, state, None, OneTopic("2" * 32)) == {"t": {"0": 100}}
+
+
+def test_a_start_of_an_earlier_release_counts(state):
+    with open(os.path.join(state.directory, "start.json"), "w") as file:
+        json.dump({"offsets": {"0": 1}, "topics": {"0": 2}}, file)  # the names of two topics
+    assert state.start() == {"offsets": {"0": 1}, "topics": {"0": 2}}
+    assert state.start_topics() == {}
+
+
+def test_where_a_sink_began_is_said_anew_of_a_topic_that_was_made_again(tmp_path):
+    """Otherwise a backfill up to there would read records that the pipeline has read itself."""
+    last = msgspec.structs.replace(last_of(tmp_path, "q", 100), begin='{"t": {"0": 50}, "u": {"0": 7}}')
+    assert json.loads(begin_of(None, {"t": {"0": 3}}, OneTopic())) == {"t": {"0": 3}}
+    assert json.loads(begin_of(last, {"t": {"0": 0}}, OneTopic())) == {"t": {"0": 50}, "u": {"0": 7}}
+    assert json.loads(begin_of(last, {"t": {"0": 0}}, OneTopic("2" * 32))) == {"t": {"0": 0}, "u": {"0": 7}}
+    assert begin_of(msgspec.structs.replace(last, begin=""), {"t": {"0": 0}}, OneTopic("2" * 32)) == ""
 
 
 @OTHERS

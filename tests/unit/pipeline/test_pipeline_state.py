@@ -37,8 +37,8 @@ def test_a_second_runner_is_refused_and_a_stop_waits_for_the_first(tmp_path):
 def test_a_start_is_pinned_whole_and_a_damaged_checkpoint_is_named(tmp_path):
     sink = SinkState(str(tmp_path / "sink"))
     assert (sink.start(), sink.query_id(), sink.finished_batch(), sink.progress()) == (None, None, None, None)
-    sink.pin_start({"t": {"0": 7}})
-    assert sink.start() == {"t": {"0": 7}}
+    sink.pin_start({"t": {"0": 7}}, {"t": "a"})
+    assert (sink.start(), sink.start_topics()) == ({"t": {"0": 7}}, {"t": "a"})
     os.makedirs(f"{sink.checkpoint}/commits")
     for name in ("0", "9", "10", ".10.crc"):
         open(f"{sink.checkpoint}/commits/{name}", "w").close()
@@ -54,8 +54,8 @@ def test_a_start_is_pinned_whole_and_a_damaged_checkpoint_is_named(tmp_path):
 def test_the_first_of_two_beginnings_holds_for_both(tmp_path):
     run, backfill = SinkState(str(tmp_path / "sink")), SinkState(str(tmp_path / "sink"))
     assert (run.start(), backfill.start()) == (None, None)  # both decide now
-    assert backfill.pin_start({"t": {"0": 7}}) == {"t": {"0": 7}}
-    assert run.pin_start({"t": {"0": 9}}) == {"t": {"0": 7}}
+    assert backfill.pin_start({"t": {"0": 7}}, {"t": "a"}) == {"t": {"0": 7}}
+    assert run.pin_start({"t": {"0": 9}}, {"t": "a"}) == {"t": {"0": 7}}
     assert run.start() == backfill.start() == {"t": {"0": 7}}
-    assert run.pin_start({"t": {"0": 12}}, replace=True) == run.start() == {"t": {"0": 12}}
+    assert run.pin_start({"t": {"0": 12}}, {"t": "a"}, replace=True) == run.start() == {"t": {"0": 12}}
     assert os.listdir(tmp_path / "sink") == ["start.json"]

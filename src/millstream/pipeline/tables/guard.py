@@ -152,6 +152,13 @@ def held_of(record: CommitRecord | None) -> Ranges:
     return {topic: {partition: [(0, end)] for partition, end in found.items()} for topic, found in ends.items()}
 
 
+def topic_ids_of(record: CommitRecord) -> dict[str, str]:
+    """The ids of the topics that a record's offsets are of, by name; none of a claim without a batch."""
+    if not record.begun:
+        return {}
+    return {topic.name: id_ for id_, topic in read_offset(json.loads(record.offsets)).topics.items()}
+
+
 def offsets_of(record: CommitRecord) -> Mapping[str, Mapping[str, int]]:
     """The offsets at which a record ends, by topic and partition; none of a claim without a batch."""
     if not record.begun:
