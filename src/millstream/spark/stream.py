@@ -138,7 +138,7 @@ class TopicStream:
             begin = first[place.key].offset if before is None else before.offset
             if before is None and begin > 0 and place.topic_id in start.topics:
                 self._loss.report(f"{place.topic}-{place.partition} is new, and its first {begin} offsets were deleted")
-            if end.offset < begin and self._target is None and self._bound is None:
+            if end.offset < begin and self._bound is None:
                 self._loss.report(f"{place.topic}-{place.partition} ends at {end.offset}, and {begin} had been read")
             found[place.key] = (begin, max(begin, end.offset))
         return found

@@ -237,11 +237,14 @@ def test_a_topic_that_was_deleted_is_a_loss(open_stream, kafka, fail):
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_log_that_ends_before_what_was_read_is_a_loss_and_never_read_again(open_stream, kafka, fail):
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_log_that_ends_before_what_was_read_is_a_loss_and_never_read_again(open_stream, kafka, fail, frozen):
     kafka.log("t").append(plain(10))
     stream = open_stream(failOnDataLoss=fail)
     at = through_json(stream.latest(stream.initial(), limited=True))
     kafka.log("t").batches = []
+    if frozen:
+        stream.freeze()
     if fail == "true":
         with pytest.raises(DataLost, match="ends at 0, and 10 had been read"):
             stream.latest(at, limited=True)
