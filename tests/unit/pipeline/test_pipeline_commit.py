@@ -189,6 +189,18 @@ def test_all_batches_of_a_parquet_directory_say_what_its_columns_are(tmp_path):
             bench.sink.open(pa.schema([("n", pa.int64()), (name, kind)]))
 
 
+def test_files_that_ended_runs_have_left_in_a_parquet_directory_are_removed(tmp_path):
+    bench = Bench(tmp_path, "parquet")
+    (old,), (young,) = bench.batch(0, 1).files, bench.batch(0, 1).files
+    staging = bench.rows.location.address
+    week_ago = time.time() - 7 * 86_400 - 60
+    os.utime(f"{staging}/{old.path}", (week_ago, week_ago))
+    bench.reopen()
+    assert [name for name in os.listdir(staging) if name.startswith("part-")] == [young.path]
+    bench.sink.commit(bench.batch(0, 1))
+    assert bench.held() == ([1], 0)
+
+
 def test_batch_numbers_of_another_checkpoint_mean_nothing(bench):
     bench.sink.commit(bench.batch(0, 1))
     bench.sink.commit(bench.batch(1, 2))

@@ -25,6 +25,7 @@ import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -49,6 +50,8 @@ _RECORD: Final = "_record.json"
 _STAGED: Final = ".staged"
 """At the end of the name of a file that is not committed."""
 _CLAIM: Final = "claim.json"
+_LEFT_S: Final = 7 * 86_400
+"""Age at which a staged file is of no batch: none takes that long."""
 
 
 class ParquetTable:
@@ -81,6 +84,15 @@ class ParquetTable:
                 f"column {taken[0]} has the name of the directories' key, which readers would show in its place; give "
                 "it another name in the query"
             )
+        before = self.columns()
+        by_case = {} if before is None else {field.name.lower(): field for field in before}
+        differences = [
+            f"column {field.name} is {field.type}, in the files {known.name} is {known.type}"
+            for field in schema
+            if (known := by_case.get(field.name.lower())) and (known.name, known.type) != (field.name, field.type)
+        ]
+        if differences:
+            raise Rejected(incompatible(self.shown, differences))
 
     def columns(self) -> Any:
         """Those of all batches, because a batch may have no rows, or fewer columns than an earlier one."""
@@ -94,15 +106,6 @@ class ParquetTable:
     def prepare(self, schema: Any) -> Any:
         self.inspect(schema)
         self.location.make()
-        before = self.columns()
-        by_case = {} if before is None else {field.name.lower(): field for field in before}
-        differences = [
-            f"column {field.name} is {field.type}, in the files {known.name} is {known.type}"
-            for field in schema
-            if (known := by_case.get(field.name.lower())) and (known.name, known.type) != (field.name, field.type)
-        ]
-        if differences:
-            raise Rejected(incompatible(f"Parquet directory {self._root.address}", differences))
         return with_rules(schema, Rules(ending=f".parquet{_STAGED}"))
 
     @property
@@ -138,6 +141,14 @@ class ParquetTable:
         for left in glob.glob(f"{glob.escape(place)}/batch-*"):  # of an older run, which can no longer commit it
             shutil.rmtree(left)
         (claims / str(record.epoch)).write(_CLAIM, msgspec.json.encode(record), sync=True)
+        self._remove_left()
+
+    def _remove_left(self) -> None:
+        """Remove what tasks of runs that ended have left. A file that is younger may be of a batch at work."""
+        before_s = time.time() - _LEFT_S
+        for entry in os.scandir(self.location.address):
+            if entry.is_file() and entry.stat().st_mtime < before_s:
+                os.remove(entry.path)
 
     def last(self, owner: str) -> CommitRecord | None:
         found = [record for record in map(_record, self._batches()) if record is not None and record.owner == owner]
