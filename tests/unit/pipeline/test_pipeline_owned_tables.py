@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import LongType, StringType
@@ -466,6 +467,41 @@ def test_upkeep_keeps_removed_files_as_long_as_the_owner_says(tmp_path):
         writer.append([{"n": number}])
     assert writer.table.compact() == 3
     assert writer.table.expire(0) == 0
+
+
+@pytest.mark.parametrize("names", [("a b", "a_x20b"), ("a_x20b", "a b"), ("1", "_1"), ("a.b", "a_x2Eb", "a_x2Eb_")])
+def test_columns_that_would_have_one_name_in_iceberg_files_are_told_apart(tmp_path, names):
+    row = {name: number for number, name in enumerate(names)}
+    members = pa.struct([(name, pa.int64()) for name in names])
+    schema = pa.schema([*members, ("s", members), ("l", pa.list_(members)), ("m", pa.map_(pa.string(), members))])
+    writer = Writer(tmp_path, "iceberg").open(schema)
+    rows = [{**row, "s": row, "l": [row], "m": [("k", row)]}, dict.fromkeys(schema.names)]
+    writer.append(pa.Table.from_pylist(rows, schema))
+    writer.append(pa.Table.from_pylist(rows[:1], schema))
+    assert writer.rows() == [rows[0], rows[0], rows[1]]
+    for name in names:
+        found = writer.iceberg().scan(row_filter=EqualTo(name, row[name])).to_arrow().to_pylist()
+        assert found == [rows[0]] * 2
+    for file in writer.iceberg().inspect.files().to_pylist():
+        assert [int.from_bytes(bound, "little") for _, bound in sorted(file["lower_bounds"])[: len(names)]] == [
+            *row.values()
+        ]
+
+
+@pytest.mark.parametrize(("clean", "kept"), [("true", False), ("false", True)])
+def test_upkeep_keeps_the_log_of_a_delta_table_whose_owner_says_so(tmp_path, clean, kept):
+    configuration = {"delta.enableExpiredLogCleanup": clean, "delta.checkpointInterval": "1000"}
+    own_delta(tmp_path, N, configuration=configuration)
+    writer = Writer(tmp_path, "delta").open(N)
+    for number in range(3):
+        writer.append([{"n": number}])
+    writer.delta().create_checkpoint()
+    for path in (tmp_path / "t" / "_delta_log").iterdir():
+        os.utime(path, (0, 0))
+    writer.append([{"n": 3}])
+    writer.table.expire(7)
+    assert (tmp_path / "t" / "_delta_log" / f"{1:020}.json").exists() is kept
+    assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3]
 
 
 def test_a_sorted_table_gets_sorted_files_with_nulls_at_their_end(tmp_path):

@@ -9,6 +9,7 @@ import datetime as dt
 import decimal
 import itertools
 import json
+import math
 import random
 import threading
 from urllib.parse import quote
@@ -339,6 +340,51 @@ def test_rows_without_a_key_and_tombstones_that_do_not_decode_are_dead_letters(u
         (1, b"v", "id"), (2, None, "id"), (4, None, "id"),
     ]  # fmt: skip
     assert "id is null in the result" in upserts.letters[0]["error"]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+@pytest.mark.parametrize(("kind", "part", "key"), [("delta", "name", ""), ("iceberg", "truncate(10, id)", -(2**63))])
+def test_a_record_without_a_partition_is_a_dead_letter_and_not_the_end(tmp_path, kind, part, key, mode):
+    upserts = Upserts(tmp_path, kind, mode=mode, key=["id", "name"], create=Create(partition=[part]))
+    upserts.reader.keys = KeyDecoder(Source(topic="t"), upserts.sink.table.columns(), ("id", "name"))
+    unfit = {"id": 1, "name": key} if kind == "delta" else {"id": key, "name": "b"}
+    gone = json.dumps(unfit)
+    upserts.put((1, "a", 0, 0), (None, unfit, 0, 1), (gone, None, 0, 2), (4, "d", 0, 3))
+    assert upserts.held() == {1: "a", 4: "d"}
+    assert [(letter["offset"], letter["value"]) for letter in upserts.letters] == [(1, b"v"), (2, None)]
+
+
+@pytest.mark.parametrize("float_", [pa.float32(), pa.float64()])
+def test_partitions_of_numbers_that_compare_oddly_lose_and_repeat_no_row(tmp_path, kind, float_, monkeypatch):
+    monkeypatch.setattr(merging, "_SMALL_FILES", 3)
+    schema = SCHEMA.append(pa.field("part", float_))
+    upserts = Upserts(tmp_path, kind, schema=schema, create=Create(partition=["part"]))
+    values = [math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, None]
+    for number in range(4 * len(values)):
+        row = {"id": number % 5, "name": f"n{number}", "part": values[number % len(values)]}
+        upserts.put((row["id"], row, 0, number))
+    assert upserts.held() == {number % 5: f"n{number}" for number in range(23, 28)}
+    while upserts.sink.table.compact():
+        pass
+    upserts.put(*((key, None, 0, 100 + key) for key in range(4)))
+    assert upserts.held() == {4: "n24"}
+
+
+def test_a_key_may_be_that_of_the_partitions(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(merging, "_SMALL_FILES", 3)
+    for key in (["id", "name"], ["name"]):
+        place = tmp_path / "-".join(key)
+        place.mkdir()
+        upserts = Upserts(place, kind, key=key, create=Create(partition=["name"]))
+        for part in (SENT[:3], SENT[3:]):
+            upserts.put(*((id_, name, 0, offset) for id_, name, offset in part))
+        upserts.sink.table.compact()
+        rows = [tuple(row.values()) for row in upserts.table().select(["id", "name", "_offset"]).to_pylist()]
+        by_key = {(name if key == ["name"] else (name, id_)): (id_, name, offset) for id_, name, offset in SENT}
+        assert sorted(rows) == sorted(by_key.values())
+
+
+SENT = [(7, "a", 0), (5, "a", 1), (5, "b", 2), (6, "b", 3), (5, "a", 4), (3, "a", 5), (8, "c", 6)]
 
 
 def test_forgotten_deletes_are_gone_and_older_records_are_refused_from_then_on(tmp_path, kind):

@@ -158,9 +158,12 @@ class DeltaTable:
         return self._schema
 
     def _file_schema(self, table: Any) -> Any:
-        """The columns and rules of files. Those of a table with a key are in the order of the key."""
+        """The columns and rules of files. Those of a table with a key are in the order of the key, as far as it is not
+        that of the partitions, whose columns files lack.
+        """
         schema = _row_schema(table)
-        order = tuple(SortField(name, False, True) for name in self.key)
+        parts = table.metadata().partition_columns
+        order = tuple(SortField(name, False, True) for name in self.key if name not in parts)
         return with_rules(schema, msgspec.structs.replace(rules_of(schema), sort=order)) if order else schema
 
     def _create(self, schema: Any) -> None:
@@ -416,7 +419,8 @@ class DeltaTable:
         gone = [path for path in old if self._location.has(path)]
         if gone:
             table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
-        table.cleanup_metadata()  # as old as delta.logRetentionDuration, and before a checkpoint
+        if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+            table.cleanup_metadata()  # as old as delta.logRetentionDuration, and before a checkpoint
         return len(gone)
 
     def _require_known(self, table: Any, *, upkeep: bool = False) -> None:

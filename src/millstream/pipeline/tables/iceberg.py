@@ -42,6 +42,7 @@ from millstream.pipeline.tables.iceberg_columns import (
     named_by_its_owner,
     names_of,
     row_schema,
+    schema_of_files,
     table_path,
 )
 from millstream.pipeline.tables.iceberg_creation import create
@@ -381,8 +382,7 @@ class IcebergTable:
             writer.write(conform(batch, schema))
         merged = [_data_file(table, f"{location.address}/{file.path}", file) for file in writer.close()]
         with self._once(table) as transaction, transaction.update_snapshot().overwrite() as overwrite:
-            for task in chosen:
-                overwrite.delete_data_file(task.file)
+            _take_out(overwrite, [task.file for task in chosen])
             for file in merged:
                 overwrite.append_data_file(file)
         return len(chosen) - len(merged)
@@ -516,10 +516,24 @@ def _unknown(table: Any, key: Sequence[str], names: Sequence[str]) -> list[str]:
 def _replace(table: Any, update: Any, removed: Sequence[TableFile], added: Sequence[WrittenFile]) -> None:
     """Name files that a snapshot takes out and adds."""
     place = _files(table).address
-    for file in removed:
-        update.delete_data_file(file.own.file)
+    _take_out(update, [file.own.file for file in removed])
     for file in added:
         update.append_data_file(_data_file(table, f"{place}/{file.path}", file))
+
+
+def _take_out(update: Any, files: Sequence[Any]) -> None:
+    """Name files that a snapshot takes out. pyiceberg looks for them in the manifests whose bounds take their partition
+    in, and knows neither NaN nor infinity there; so with numbers of that kind it is to look in all manifests.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.typedef import KeyDefaultDict
+
+    for file in files:
+        update.delete_data_file(file)
+    values = (file.partition[index] for file in files for index in range(len(file.partition)))
+    if any(isinstance(value, float) for value in values):
+        update._build_delete_files_partition_predicate = lambda: None
+        update.partition_filters = KeyDefaultDict(lambda _: AlwaysTrue())
 
 
 def _source_path(schema: Any, field_id: int) -> list[str]:
@@ -555,10 +569,9 @@ def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
         parquet_path_to_id_mapping,
     )
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.schema import sanitize_column_names
 
     metadata = table.metadata
-    schema = sanitize_column_names(table.schema())
+    schema = schema_of_files(table.schema())
     with table.io.new_input(path).open() as stream:
         footer = pq.read_metadata(stream)
 

@@ -119,10 +119,9 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     have under another name than the table's.
     """
     from pyiceberg.io.pyarrow import schema_to_pyarrow
-    from pyiceberg.schema import sanitize_column_names
 
     schema = table.schema()
-    named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(sanitize_column_names(schema))
+    named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(schema_of_files(schema))
     own = {} if known is None else known.by_id()
     fields = _row_fields(list(named), list(filed), own)
     names = {field_id(field): field.name for field in fields}
@@ -138,6 +137,34 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
         if field.source_id in names
     )
     return with_rules(pa.schema(fields), Rules(partition, sort))
+
+
+def schema_of_files(schema: Any) -> Any:
+    """An Iceberg schema with the names that its files have. They are those that Iceberg's libraries write, which have
+    letters, digits and underscores alone; of two fields that would get one name, the later one's is longer.
+    """
+    from pyiceberg.schema import Schema, make_compatible_name
+    from pyiceberg.types import ListType, MapType, StructType
+
+    def named(kind: Any) -> Any:
+        if isinstance(kind, StructType):
+            taken = {field.name for field in kind.fields}
+            return StructType(*(renamed(field, taken) for field in kind.fields))
+        if isinstance(kind, ListType):
+            return kind.model_copy(update={"element_type": named(kind.element_type)})
+        if isinstance(kind, MapType):
+            return kind.model_copy(update={"key_type": named(kind.key_type), "value_type": named(kind.value_type)})
+        return kind
+
+    def renamed(field: Any, taken: set[str]) -> Any:
+        name = make_compatible_name(field.name)
+        while name != field.name and name in taken:
+            name += "_"
+        taken.add(name)
+        return field.model_copy(update={"name": name, "field_type": named(field.field_type)})
+
+    fields = named(schema.as_struct()).fields
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def field_id(field: Any) -> int:
