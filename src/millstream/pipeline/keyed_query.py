@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
@@ -95,7 +96,7 @@ class KeyedQuery(TableQuery):
     def _staged(self, files: Sequence[WrittenFile], schema: Any) -> Any:
         """What tasks have written beside the checkpoint."""
         if not files:
-            return schema.empty_table()
+            return pa.Table.from_batches([], schema)  # ``empty_table`` cannot have UUIDs
         return pq.read_table([f"{self._place}/{file.path}" for file in files], schema=schema)
 
     def _clear(self, number: int) -> None:

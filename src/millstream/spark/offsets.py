@@ -5,8 +5,8 @@ tasks for the range that ends there (0: bundled with others), and, in the first 
 the stream ran, its start offset. Topics are named by id, so that a topic that was deleted and created again is not
 taken for its predecessor.
 
-Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks, whatever options
-and files have become since, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are
+Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks with any options
+and files, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are
 sorted, so equal positions are equal text. A newer version is refused.
 """
 

@@ -382,7 +382,7 @@ class IcebergTable:
             writer.write(conform(batch, schema))
         merged = [_data_file(table, f"{location.address}/{file.path}", file) for file in writer.close()]
         with self._once(table) as transaction, transaction.update_snapshot().overwrite() as overwrite:
-            _take_out(overwrite, [task.file for task in chosen])
+            _take_out([task.file for task in chosen], overwrite)
             for file in merged:
                 overwrite.append_data_file(file)
         return len(chosen) - len(merged)
@@ -516,12 +516,12 @@ def _unknown(table: Any, key: Sequence[str], names: Sequence[str]) -> list[str]:
 def _replace(table: Any, update: Any, removed: Sequence[TableFile], added: Sequence[WrittenFile]) -> None:
     """Name files that a snapshot takes out and adds."""
     place = _files(table).address
-    _take_out(update, [file.own.file for file in removed])
+    _take_out([file.own.file for file in removed], update)
     for file in added:
         update.append_data_file(_data_file(table, f"{place}/{file.path}", file))
 
 
-def _take_out(update: Any, files: Sequence[Any]) -> None:
+def _take_out(files: Sequence[Any], update: Any) -> None:
     """Name files that a snapshot takes out. pyiceberg looks for them in the manifests whose bounds take their partition
     in, and knows neither NaN nor infinity there; so with numbers of that kind it is to look in all manifests.
     """
