@@ -7,9 +7,9 @@
     ROOT/.lock          held (flock) while an object changes
 
 ``put`` writes ``.uploads/<unique>`` and syncs file and name. Then, under the lock, it compares the version, renames the
-file to its key and syncs the directory. A crash at any point leaves the old object or the new one; what it leaves in
-``.uploads`` is removed by ``remove_abandoned``. Readers take no lock: a rename is atomic, and an open file keeps its
-bytes.
+file to its key and syncs the directory. A crash at any point leaves the old object or the new one, and perhaps a file
+in ``.uploads``, which is removed when the store is opened after a day. Readers take no lock: a rename is atomic, and an
+open file keeps its bytes.
 
 A version is made of inode, size and modification time. The time is set to at least 1 ns after that of the replaced
 object, so two successive objects never have the same version, even if the clock jumps.
@@ -25,6 +25,7 @@ import errno
 import fcntl
 import heapq
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 _UPLOADS: Final = ".uploads"
 _LOCK: Final = ".lock"
+_ABANDONED_NS: Final = 86_400 * 10**9
+"""An upload that has not been written to for a day has no writer: one in progress writes all the time."""
+
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -58,6 +62,7 @@ class LocalStore:
         self.url = f"file://{self._root}"
         with self._errors("the directory could not be made", OutcomeUnknown):
             self._make(f"{self._root}/{_UPLOADS}")
+        self._remove_abandoned()
 
     def put(self, key: ObjectKey, parts: Sequence[Buffer], expect: Version | None = None) -> Version:
         check_key(key)
@@ -103,24 +108,17 @@ class LocalStore:
             for key in keys:
                 self._remove(key)
 
-    def remove_abandoned(self, before_ms: TimestampMs) -> int:
-        """Remove uploads that started before ``before_ms`` and never ended. Returns their number.
-
-        The caller chooses a time that no upload in progress can have.
-        """
-        directory = f"{self._root}/{_UPLOADS}"
-        count = 0
-        with self._errors("abandoned uploads could not be removed", OutcomeUnknown):
-            for name in self._disk.list(directory):
-                path = f"{directory}/{name}"
-                with contextlib.suppress(FileNotFoundError):
-                    if os.stat(path).st_mtime_ns < before_ms * 1_000_000:
-                        self._disk.unlink(path)
-                        count += 1
-        return count
-
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _remove_abandoned(self) -> None:
+        """Remove what crashed writers have left. Who may only read the store cannot, and has no use for it."""
+        directory = f"{self._root}/{_UPLOADS}"
+        with contextlib.suppress(OSError):
+            for name in self._disk.list(directory):
+                path = f"{directory}/{name}"
+                if time.time_ns() - os.stat(path).st_mtime_ns > _ABANDONED_NS:
+                    self._disk.unlink(path)
 
     def _put(self, key: ObjectKey, parts: Iterable[Buffer], expect: Version | None) -> Version:
         upload = f"{self._root}/{_UPLOADS}/{uuid.uuid4().hex}"

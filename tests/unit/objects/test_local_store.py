@@ -7,12 +7,12 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 from store_suite import KEY, StoreSuite, keys, read
 
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
-from millstream.model.quantities import TimestampMs
 from millstream.objects.errors import Conflict, Denied
 from millstream.objects.local import LocalStore
 from millstream.objects.store import ABSENT, ObjectKey
@@ -157,13 +157,14 @@ def test_a_directory_without_permission_is_denied(tmp_path, disk, faults):
         LocalStore(str(tmp_path / "bucket"), disk)
 
 
-def test_abandoned_uploads_are_removed_by_age(tmp_path):
-    store = LocalStore(str(tmp_path))
-    for name, seconds in (("old", 100), ("new", 300)):
+def test_uploads_that_a_crash_broke_off_are_removed_when_they_are_a_day_old(tmp_path):
+    LocalStore(str(tmp_path))
+    now = time.time()
+    for name, age_s in (("old", 86_500), ("new", 80_000)):
         path = tmp_path / ".uploads" / name
         path.write_bytes(b"rest")
-        os.utime(path, (seconds, seconds))
-    assert store.remove_abandoned(TimestampMs(200_000)) == 1
+        os.utime(path, (now - age_s, now - age_s))
+    store = LocalStore(str(tmp_path))
     assert os.listdir(tmp_path / ".uploads") == ["new"]
     assert keys(store) == []
 
