@@ -21,7 +21,7 @@ def chain_of(contents):
 
 
 @settings(max_examples=300)
-@given(pieces, st.lists(st.tuples(st.sampled_from("sctvr"), st.integers(0, 200), st.integers(0, 200)), max_size=25))
+@given(pieces, st.lists(st.tuples(st.sampled_from("sctv"), st.integers(0, 200), st.integers(0, 200)), max_size=25))
 def test_a_chain_behaves_like_bytes(contents, steps):
     buf, model = chain_of(contents)
     shared = []
@@ -43,35 +43,9 @@ def test_a_chain_behaves_like_bytes(contents, steps):
             model = model[a:]
         elif what == "v":
             assert b"".join(buf.views()) == model
-        elif what == "r" and a <= len(model):
-            reader = buf.reader(a)
-            size = min(b, len(model) - a)
-            assert reader.bytes_(size) == model[a : a + size]
-            assert reader.position == a + size
         assert len(buf) == len(model)
     buf.release()
     for chain, expected in shared:
         assert bytes(chain) == expected, "a shared chain lives on when the first one is gone"
         chain.release()
     assert ARENA.live_fragments == 0, ARENA.leaks()
-
-
-@settings(max_examples=200)
-@given(pieces, st.lists(st.integers(0, 30), max_size=20))
-def test_a_reader_delivers_the_same_bytes_in_any_steps(contents, steps):
-    buf, model = chain_of(contents)
-    reader = buf.reader()
-    taken = b""
-    for step in steps:
-        if step > reader.remaining:
-            break
-        if step % 3 == 0:
-            part = reader.share(step)
-            taken += bytes(part)
-            part.release()
-        else:
-            taken += reader.bytes_(step)
-    assert taken == model[: len(taken)]
-    assert reader.remaining == len(model) - len(taken)
-    buf.release()
-    assert ARENA.live_fragments == 0

@@ -5,26 +5,28 @@
     IoBuf ── [fragment a, 40..512] ── [fragment b, 0..131072] ── [fragment a', 0..17]
 
 ``append`` transfers one reference to the chain; ``release`` gives all of them back. ``share`` makes a second chain over
-the
-same bytes: it copies nothing and raises the counts. ``copy`` returns new bytes. The bytes of a shared chain must not be
-changed: there is no copy on write.
+the same bytes: it copies nothing and raises the counts. ``copy`` returns new bytes. The bytes of a shared chain must
+not be changed: there is no copy on write.
 
 A chain belongs to one shard and one thread. Positions count from the front of the chain, which ``trim_front`` moves.
 Reading or sharing beyond the end raises ``EndOfBuffer`` and changes nothing. After ``release`` the chain is empty and
-can
-be filled again. ``Arena.live_fragments`` shows chains that were not released.
+can be filled again. ``Arena.live_fragments`` shows chains that were not released.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.iobuf.reader import EndOfBuffer, Reader
+from millstream.errors import Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.iobuf.fragment import Piece
+
+
+class EndOfBuffer(Rejected):
+    """A read beyond the end of the buffer."""
 
 
 class IoBuf:
@@ -148,10 +150,6 @@ class IoBuf:
         self._size = 0
         for fragment, _, _ in parts:
             fragment.release()
-
-    def reader(self, position: int = 0) -> Reader:
-        """A cursor that starts at ``position``. The chain must not be trimmed or released while the cursor is used."""
-        return Reader(self, position)
 
     def __repr__(self) -> str:
         return f"IoBuf({self._size} bytes in {len(self._parts)} parts)"

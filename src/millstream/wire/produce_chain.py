@@ -53,30 +53,13 @@ class Chain(Protocol):
     def release(self) -> None: ...
 
 
-class ChainReader(Protocol):
-    """The part of ``iobuf.Reader`` that is used here."""
-
-    @property
-    def remaining(self) -> int: ...
-    def share(self, size: int, /) -> Chain: ...
-
-
-def decode_produce_chain(reader: ChainReader, version: int) -> ProduceRequest:
-    """Decode the body between the position of ``reader`` and the end of its chain.
+def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
+    """Decode the body from byte ``pos`` of the chain to its end.
 
     Raises:
         UnsupportedVersion: the version is not declared.
         ProtocolError: the bytes are not a Produce request; nothing stays shared.
     """
-    body = reader.share(reader.remaining)
-    try:
-        return decode_produce_at(body, 0, version)
-    finally:
-        body.release()
-
-
-def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
-    """Decode the body from byte ``pos`` of the chain to its end. Errors as in ``decode_produce_chain``."""
     low, high = ProduceRequest.VERSIONS
     if not low <= version <= high:
         raise UnsupportedVersion(f"ProduceRequest v{version} is not declared, {low} to {high} are")

@@ -1,10 +1,7 @@
 """Chains of fragments hold the bytes that went in, however they are cut and shared."""
 
-import struct
-
 import pytest
 
-from millstream.errors import Rejected
 from millstream.iobuf import Arena, EndOfBuffer, ForeignFragment, IoBuf
 
 
@@ -80,63 +77,6 @@ def test_ranges_outside_the_chain_are_refused(arena, position, size):
         buf.share(position, size)
     with pytest.raises(EndOfBuffer):
         buf.copy(position, size)
-    buf.release()
-
-
-def test_a_reader_takes_values_across_fragment_borders(arena):
-    data = (
-        struct.pack(">hiqI", -2, -70000, 1 << 40, 0xFFFFFFFF)
-        + b"\xac\x02"
-        + b"\x00\x03abc"
-        + b"\x04xyz"
-        + b"\xff\xff\x00"
-    )
-    buf = chain(arena, *(data[at : at + 1] for at in range(len(data))))
-    reader = buf.reader()
-    assert (reader.int16(), reader.int32(), reader.int64(), reader.uint32()) == (-2, -70000, 1 << 40, 0xFFFFFFFF)
-    assert reader.uvarint() == 300
-    assert reader.string() == "abc"
-    assert reader.compact_string() == "xyz"
-    assert reader.string() is None
-    assert reader.compact_string() is None
-    assert reader.remaining == 0
-    with pytest.raises(EndOfBuffer):
-        reader.uint8()
-    buf.release()
-
-
-def test_a_reader_shares_byte_fields_without_copying(arena):
-    buf = chain(arena, b"\x00\x00\x00\x05he", b"llo\x03wo", b"!")
-    reader = buf.reader()
-    first = reader.data()
-    second = reader.compact_data()
-    buf.release()
-    assert (bytes(first), bytes(second)) == (b"hello", b"wo")
-    first.release()
-    second.release()
-
-
-def test_a_length_beyond_the_end_is_refused_before_anything_is_taken(arena):
-    buf = chain(arena, b"\x7f\xff\xff\xffabc")
-    with pytest.raises(EndOfBuffer):
-        buf.reader().data()
-    with pytest.raises(EndOfBuffer):
-        buf.reader().string()
-    buf.release()
-
-
-@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x01"])
-def test_a_varint_of_more_than_32_bits_is_refused(arena, data):
-    buf = chain(arena, data)
-    with pytest.raises(Rejected):
-        buf.reader().uvarint()
-    buf.release()
-
-
-def test_bad_utf8_is_refused(arena):
-    buf = chain(arena, b"\x00\x02\xff\xfe")
-    with pytest.raises(Rejected):
-        buf.reader().string()
     buf.release()
 
 

@@ -13,7 +13,7 @@ from millstream.wire.codec import decode_message, encode_request
 from millstream.wire.decoding import TEXT_BYTES_MAX
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from millstream.wire.produce_chain import decode_produce_at, decode_produce_chain
+from millstream.wire.produce_chain import decode_produce_at
 
 VERSIONS = range(ProduceRequest.VERSIONS[0], ProduceRequest.VERSIONS[1] + 1)
 
@@ -77,17 +77,16 @@ def test_it_reads_what_the_generated_decoder_reads(arena: Arena, version: int) -
     for _ in range(25):
         message = request(rng, version)
         chain = chain_of(arena, b"header" + encode_request(message, version), rng)
-        by_reader = decode_produce_chain(chain.reader(6), version)
-        in_place = decode_produce_at(chain, 6, version)
+        decoded = decode_produce_at(chain, 6, version)
         chain.release()
-        assert plain(by_reader) == plain(in_place) == message
+        assert plain(decoded) == message
 
 
 def test_records_are_shares_of_the_fragments_and_not_copies(arena: Arena) -> None:
     message = ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"abc" * 400)])])
     chain = chain_of(arena, bytes(encode_request(message, 9)), Random(2))
     live = arena.live_fragments
-    decoded = decode_produce_chain(chain.reader(), 9)
+    decoded = decode_produce_at(chain, 0, 9)
     assert arena.live_fragments == live
     chain.release()
     assert 0 < arena.live_fragments <= live
@@ -104,11 +103,11 @@ def test_a_request_that_is_cut_is_refused_and_shares_nothing(arena: Arena, versi
     for cut in range(len(whole)):
         chain = chain_of(arena, whole[:cut], rng)
         with pytest.raises(ProtocolError):
-            decode_produce_chain(chain.reader(), version)
+            decode_produce_at(chain, 0, version)
         chain.release()
         assert arena.live_fragments == 0
     chain = chain_of(arena, whole + b"\0", rng)
-    request = decode_produce_chain(chain.reader(), version)  # Kafka ignores what follows a request, and so do we
+    request = decode_produce_at(chain, 0, version)  # Kafka ignores what follows a request, and so do we
     assert len(request.topic_data[0].partition_data) == 2
     for topic in request.topic_data:
         for part in topic.partition_data:
@@ -134,7 +133,7 @@ def test_it_refuses_exactly_what_the_generated_decoder_refuses(arena: Arena, ver
             expected = None
         chain = chain_of(arena, bytes(bent), rng)
         try:
-            got: ProduceRequest | None = plain(decode_produce_chain(chain.reader(), version))
+            got: ProduceRequest | None = plain(decode_produce_at(chain, 0, version))
         except ProtocolError:
             got = None
         chain.release()
@@ -163,7 +162,7 @@ def test_texts_and_tags_longer_than_its_window_are_read(arena: Arena, version: i
 def test_undeclared_versions_are_refused(arena: Arena) -> None:
     for version in (2, 14):
         with pytest.raises(UnsupportedVersion):
-            decode_produce_chain(IoBuf().reader(), version)
+            decode_produce_at(IoBuf(), 0, version)
 
 
 @pytest.mark.parametrize("longer", [0, 1])
