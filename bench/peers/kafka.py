@@ -115,12 +115,6 @@ def java_tool(
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
-def java_tool_process(main: str, *arguments: str, heap: str = "256m") -> "subprocess.Popen[str]":
-    """Starts one of Kafka's tools and leaves it running, with pipes; the caller ends it."""
-    command = java_command(main, arguments, heap, flags=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def free_port() -> int:
     """A port that nothing listened on a moment ago."""
     with socket.socket() as probe:

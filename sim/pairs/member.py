@@ -33,7 +33,6 @@ from millstream.cluster.transfers import Transfers
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.transactions import Transactions
-from millstream.core.controller.topic_names import GROUP_METADATA
 from millstream.core.group.outputs import GroupSettings
 from millstream.errors import MillstreamError
 from millstream.format.events.chunk import log_directory
@@ -343,8 +342,3 @@ class Member(ControlledBroker):
         """Do one thing."""
         assert self.shard is not None
         self.idle = not self.shard.step()
-
-    def leads_internal(self, name: str) -> bool:
-        """Whether it coordinates what partition 0 of an internal topic has."""
-        partitions = self.groups.partitions if name == GROUP_METADATA else self.transactions.partitions
-        return 0 in partitions

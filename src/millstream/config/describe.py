@@ -49,11 +49,6 @@ class ConfigEntry(NamedTuple):
     documentation: str
     synonyms: tuple[ConfigSynonym, ...]
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the property has its default."""
-        return self.source == SOURCE_DEFAULT
-
     def given_by(self, source: int) -> Self:
         """The entry as ``source`` gave it, which is among its synonyms."""
         synonyms = tuple(synonym for synonym in self.synonyms if synonym.source == source)

@@ -150,11 +150,6 @@ class Service:
         """
         return self._parse(registered.subject, registered.schema, stored=True)
 
-    def parsed_id(self, schema_id: SchemaId, subject: Subject) -> Parsed:
-        """The same of an id in the context of ``subject``."""
-        user = self.state.users(schema_id, context_of(subject), deleted=True)[0]
-        return self.parsed(user)
-
     def _submitted(
         self, subject: Subject, schema: Schema, normalize: bool, *, is_new: bool = True
     ) -> tuple[Schema, Parsed]:

@@ -166,12 +166,7 @@ def test_description_says_source_type_and_synonyms():
     entries = describe_topic({"segment.bytes": "3000000"}, settings)
     assert {name: entry(entries, name).kafka_type for name in KAFKA_TYPES} == KAFKA_TYPES
     segment = entry(entries, "segment.bytes")
-    assert (segment.value, segment.source, segment.is_default, segment.read_only) == (
-        "3000000",
-        SOURCE_TOPIC,
-        False,
-        False,
-    )
+    assert (segment.value, segment.source, segment.read_only) == ("3000000", SOURCE_TOPIC, False)
     assert [tuple(synonym) for synonym in segment.synonyms] == [
         ("segment.bytes", "3000000", SOURCE_TOPIC),
         ("log.segment.bytes", "2097152", SOURCE_STATIC_BROKER),
@@ -182,7 +177,7 @@ def test_description_says_source_type_and_synonyms():
     assert [synonym.name for synonym in retention.synonyms] == ["log.retention.minutes", "log.retention.hours"]
     assert entry(entries, "max.message.bytes").source == SOURCE_DYNAMIC_BROKER
     untouched = entry(entries, "retention.bytes")
-    assert untouched.is_default
+    assert untouched.source == SOURCE_DEFAULT
     assert untouched.documentation.startswith("Size that a partition keeps")
 
 

@@ -219,7 +219,7 @@ def test_a_batch_that_no_file_takes_is_rejected_before_anything_happens() -> Non
     for verb in (log.check_room, lambda sent: log.append_entries(sent, 1)):
         with pytest.raises(Rejected, match="a batch of 100061 bytes was sent"):
             verb(sent)
-    assert (log.next_offset, log.cache_bytes, log.leader_epochs) == (0, 0, [])
+    assert (log.next_offset, log.cache.bytes, log.leader_epochs) == (0, 0, [])
 
 
 def test_durability_is_told_by_position_and_the_term_of_the_write() -> None:

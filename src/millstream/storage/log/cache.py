@@ -361,13 +361,6 @@ class LogCache:
         one = self._ranges[bisect_right(self._ranges, position, self._first, key=_stream) - 1]
         return _span(one.view, position - one.stream)[0]
 
-    def view_at(self, position: BytePosition) -> tuple[memoryview, int] | None:
-        """The bytes of the range that holds stream position ``position``, from there to the range's end, and where."""
-        for one in reversed(self._ranges[self._first :]):
-            if one.stream <= position:
-                return (one.view[position - one.stream : one.used], position) if position < one.end else None
-        return None
-
 
 def _stream(one: Range) -> BytePosition:
     return one.stream

@@ -434,7 +434,3 @@ class Log(OpenLog):
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return self.next_position - self.files.segments.first.stream
-
-    @property
-    def cache_bytes(self) -> int:
-        return self.cache.bytes
