@@ -76,8 +76,10 @@ class CompactedTopic:
         if not self._exists():
             self._create()
 
-    def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append keys with their values (None deletes) in one batch; returns when they are stored.
+    def write(
+        self, records: Sequence[tuple[bytes, bytes | None]], headers: tuple[tuple[str, bytes | None], ...] = ()
+    ) -> None:
+        """Append keys with their values (None deletes) and ``headers`` in one batch; returns when they are stored.
 
         Raises:
             OutcomeUnknown: they may have been stored, or not.
@@ -85,7 +87,7 @@ class CompactedTopic:
         """
         self.make()
         now = time.time_ns() // 1_000_000
-        new: list[NewRecord] = [(key, value, (), now) for key, value in records]
+        new: list[NewRecord] = [(key, value, headers, now) for key, value in records]
         batch = build_batch(new)
         deadline = time.monotonic() + WRITE_TIMEOUT_S
         while True:

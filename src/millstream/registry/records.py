@@ -15,6 +15,7 @@ are any. Members that are not known are skipped when a record is read.
 """  # noqa: E501 (the table shows whole records)
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -82,6 +83,10 @@ class SubjectCleared(msgspec.Struct, frozen=True):
 Event = SchemaWritten | SchemaErased | ConfigWritten | ModeWritten | SubjectDeleted | SubjectCleared
 
 
+IF_FREE: Final = (("millstream.if-free", b""),)
+"""Headers of a record that has no effect on a version or an id that is taken, and deletes nothing."""
+
+
 class StoredRecord(msgspec.Struct, frozen=True):
     """Key and value of a record; a value of None is a tombstone."""
 
@@ -106,6 +111,11 @@ def encode(event: Event) -> StoredRecord:
             return StoredRecord(_subject_key("DELETE_SUBJECT", subject), value)
         case SubjectCleared(subject):
             return StoredRecord(_subject_key("CLEAR_SUBJECT", subject), _json({"subject": subject}))
+
+
+def registrations(events: Iterable[Event]) -> list[Registered]:
+    """The versions that events register, soft deletes left out."""
+    return [each.registered for each in events if isinstance(each, SchemaWritten) and not each.registered.deleted]
 
 
 def decode(key: bytes | None, value: bytes | None) -> Event | None:

@@ -3,13 +3,14 @@
 ::
 
     request ──► read what is new in _schemas ──► decide ──► write ──► read it back ──► response
-                                                   ▲                      │ another registry was first
-                                                   └──── take it back ◄───┘
+                                           ▲                              │
+                                           └── another registry was first ┘
 
 It is a client of the broker like any other and holds nothing that has to survive. What it promises: an answer that says
 that something was written comes after the write was acknowledged by every in-sync replica and read back; a request that
 failed says whether it may have been written (error code 50002) or was not. Registries of several brokers may take
-changes at the same time: no version and no schema id is given twice (``overruled``).
+changes at the same time. A registration says in a header that it counts only if its version and its id are free where
+it stands in the topic; so all registries read the same, and one that came too late decides again.
 
 A record of ``_schemas`` that makes no sense is skipped with a line in the log; the others are served.
 """
@@ -21,9 +22,8 @@ from typing import Final
 from millstream.client.compacted_topic import CompactedTopic, TopicReset
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
-from millstream.registry.model import Refused
-from millstream.registry.overruled import overruled
-from millstream.registry.records import BadRecord, StoredRecord, decode, encode
+from millstream.registry.model import Refused, Registered
+from millstream.registry.records import IF_FREE, BadRecord, StoredRecord, decode, encode, registrations
 from millstream.registry.rest import HttpRequest, HttpResponse, handle, refusal
 from millstream.registry.service import Service
 from millstream.registry.state import State
@@ -65,30 +65,30 @@ class Registry:
         for _ in range(_ATTEMPTS):
             self._catch_up()
             decision, respond = handle(self._service, request)
-            if not decision.events or self._holds([encode(event) for event in decision.events]):
+            new = [each for each in registrations(decision.events) if self._service.state.is_free(each)]
+            self._write([encode(event) for event in decision.events], new)
+            if all(map(self._service.state.holds, new)):
                 return respond(decision.answer)
         raise Unavailable("other registries register schemas at the same time, again and again; nothing was written")
 
-    def _holds(self, records: list[StoredRecord]) -> bool:
-        """Write the records of a decision; whether they hold. Those that do not are taken back."""
-        read: list[StoredRecord] = []
-        self._write(records)
-        self._catch_up(read)
-        before = read[: read.index(records[0])] if records[0] in read else []
-        taken_back = overruled(before, records)
-        if taken_back:
-            self._write(taken_back)
-        return not taken_back
+    def _write(self, records: list[StoredRecord], new: list[Registered]) -> None:
+        """Write the records of a decision, which registers ``new``, and read them back.
 
-    def _write(self, records: list[StoredRecord]) -> None:
-        self._log.write([(record.key, record.value) for record in records])
+        The topic's last record of a version that was taken is made the one that holds, because compaction keeps it.
+        """
+        last: dict[bytes, bytes | None] = {}
+        while records:
+            self._log.write([(record.key, record.value) for record in records], IF_FREE if new else ())
+            self._catch_up(last)
+            held = [encode(self._service.state.event_of(each.subject, each.version)) for each in new]
+            records = [record for record in held if last.get(record.key, record.value) != record.value]
 
-    def _catch_up(self, read: list[StoredRecord] | None = None) -> None:
-        """Take in what is new in the topic; ``read`` gets these records, too."""
+    def _catch_up(self, last: dict[bytes, bytes | None] | None = None) -> None:
+        """Take in what is new in the topic; ``last`` gets the value of each key in it."""
 
         def take(record: Record) -> None:
-            if read is not None:
-                read.append(StoredRecord(record.key or b"", record.value))
+            if last is not None:
+                last[record.key or b""] = record.value
             self._take(record)
 
         for _ in range(3):
@@ -107,4 +107,4 @@ class Registry:
             self._warn(f"the record at offset {record.offset} of {TOPIC} is skipped: {error}")
             return
         if event is not None:
-            self._service.state.apply(event)
+            self._service.state.apply(event, only_if_free=IF_FREE[0] in record.headers)

@@ -75,13 +75,15 @@ class State:
         self._configs: dict[Subject | None, Config] = {}
         self._modes: dict[Subject | None, Mode] = {}
 
-    def apply(self, event: Event) -> None:
-        """Take in what a record says."""
+    def apply(self, event: Event, *, only_if_free: bool = False) -> None:
+        """Take in what a record says. ``only_if_free``: a version or an id that is taken stays as it is."""
         match event:
             case SchemaWritten(registered):
-                self._put(registered)
+                if not (only_if_free and self._is_taken(registered)):
+                    self._put(registered)
             case SchemaErased(subject, version):
-                self._erase(subject, version)
+                if not only_if_free:
+                    self._erase(subject, version)
             case ConfigWritten(subject, config):
                 _set(self._configs, subject, config)
             case ModeWritten(subject, mode):
@@ -94,6 +96,30 @@ class State:
                 for version in list(self._subjects.get(subject, {})):
                     self._erase(subject, version)
 
+    def is_free(self, registered: Registered) -> bool:
+        """Whether there is no such version, not even a deleted one."""
+        return registered.version not in self._subjects.get(registered.subject, {})
+
+    def holds(self, registered: Registered) -> bool:
+        """Whether exactly this version is registered."""
+        return self._subjects.get(registered.subject, {}).get(registered.version) == registered
+
+    def event_of(self, subject: Subject, version: VersionNumber) -> Event:
+        """What a record of this version has to say."""
+        held = self._subjects.get(subject, {}).get(version)
+        return SchemaErased(subject, version) if held is None else SchemaWritten(held)
+
+    def _is_taken(self, registered: Registered) -> bool:
+        """Whether the version is another one, or the id that of another schema."""
+        if not self.is_free(registered):
+            return not self.holds(registered)
+        context = context_of(registered.subject)
+        ids = self._ids.get(context)
+        if ids is None or ids.schemas.get(registered.id, registered.schema) == registered.schema:
+            return False
+        identity = identity_of(registered.schema, lambda reference: self.referred(registered.subject, reference))
+        return self.identity(registered.id, context) != identity
+
     def _put(self, registered: Registered) -> None:
         subject, version = registered.subject, registered.version
         held = self._subjects.get(subject, {}).get(version)
@@ -102,13 +128,11 @@ class State:
         self._subjects.setdefault(subject, {})[version] = registered
         ids = self._ids.setdefault(context_of(subject), _Ids())
         ids.last = max(ids.last, registered.id)
-        users = ids.used.setdefault(registered.id, set())
-        is_shared = bool(users - {(subject, version)})  # an id keeps the schema that came first
-        if not is_shared and ids.schemas.get(registered.id) != registered.schema:
+        if ids.schemas.get(registered.id) != registered.schema:
             ids.forget_identity(registered.id)
             ids.schemas[registered.id] = registered.schema
             ids.unknown[registered.id] = subject
-        users.add((subject, version))
+        ids.used.setdefault(registered.id, set()).add((subject, version))
 
     def _erase(self, subject: Subject, version: VersionNumber) -> None:
         registered = self._subjects.get(subject, {}).pop(version, None)

@@ -1,8 +1,11 @@
 """Registries of several brokers over one topic: what each decides while the others write."""
 
+import concurrent.futures
+import functools
 import itertools
 import json
 import random
+import threading
 
 import pytest
 from registry_client import record
@@ -32,14 +35,14 @@ class Reader:
 
     def read_new(self, take):
         new = self.topic.records[self.position :]
-        for key, value in new:
-            take(Record(self.position, 0, key, value))
+        for key, value, headers in new:
+            take(Record(self.position, 0, key, value, headers))
             self.position += 1
 
-    def write(self, records):
+    def write(self, records, headers=()):
         if self.before_write:
             self.before_write.pop(0)()
-        self.topic.records += records
+        self.topic.records += [(key, value, headers) for key, value in records]
 
 
 class Broker:
@@ -127,28 +130,86 @@ def test_a_registry_that_is_always_too_late_says_so(topic):
     assert Broker(topic).call("GET", "/subjects/s/versions")[0] == 404
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_comes_between_an_answer_holds(topic, seed):
-    chance = random.Random(seed)
-    brokers = [Broker(topic) for _ in range(2)]
-    brokers[0].call("PUT", "/config", {"compatibility": "NONE"})
-    answered = {}
+def test_an_import_brings_a_hidden_version_back(topic):
+    broker = Broker(topic)
+    broker.register("s", USER)
+    broker.call("DELETE", "/subjects/s")
+    broker.call("PUT", "/mode/s", {"mode": "IMPORT"})
+    body = {"schema": json.dumps(USER), "id": 1, "version": 1}
+    assert broker.call("POST", "/subjects/s/versions", body)[0] == 200
+    assert Broker(topic).call("GET", "/subjects/s/versions")[1] == [1]
 
-    def register(broker):
-        subject = chance.choice(["a", "b", "c"])
-        schema = record(f"R{chance.randrange(12)}", ("x", "int"))
-        status, answer = broker.register(subject, schema)
-        assert status == 200
-        answered[subject, answer["version"]] = (answer["id"], schema)
 
-    for _ in range(30):
-        first, second = chance.sample(brokers, 2)
-        if chance.random() < 0.7:
-            first.meanwhile(lambda broker=second: register(broker))
-        register(first)
-        first.log.before_write.clear()
-    for broker in (*brokers, Broker(topic)):
-        for (subject, version), (schema_id, schema) in answered.items():
+class Turns:
+    """Threads that take turns, as a seed decides: each one goes on, alone, at its next request to the log."""
+
+    def __init__(self, seed, logs):
+        self.chance = random.Random(seed)
+        self.changed = threading.Condition()
+        self.waiting, self.running = set(), 0
+        for log in logs:
+            for name in ("read_new", "write"):
+                setattr(log, name, self.in_turn(getattr(log, name)))
+
+    def in_turn(self, method):
+        def call(*given):
+            if not self.running:
+                return method(*given)
+            with self.changed:
+                me = threading.get_ident()
+                self.waiting.add(me)
+                self.running -= 1
+                self.pass_on()
+                self.changed.wait_for(lambda: me not in self.waiting)
+            return method(*given)
+
+        return call
+
+    def pass_on(self):
+        if self.running == 0 and self.waiting:
+            self.waiting.discard(self.chance.choice(sorted(self.waiting)))
+            self.running += 1
+            self.changed.notify_all()
+
+    def run(self, actions):
+        def act(action):
+            try:
+                action()
+            finally:
+                with self.changed:
+                    self.running -= 1
+                    self.pass_on()
+
+        with concurrent.futures.ThreadPoolExecutor(len(actions)) as pool:
+            self.running = len(actions)
+            for done in [pool.submit(act, action) for action in actions]:
+                done.result()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("seed", range(15))
+def test_what_was_answered_holds_however_brokers_take_turns(topic, seed, count):
+    Broker(topic).call("PUT", "/config", {"compatibility": "NONE"})
+    brokers = [Broker(topic) for _ in range(count)]
+    answered = []
+
+    def registers(broker, number):
+        chance = random.Random(f"{seed} {number}")
+        for _ in range(12):
+            subject, schema = chance.choice("abc"), record(f"R{chance.randrange(8)}", ("x", "int"))
+            status, answer = broker.register(subject, schema)
+            assert status == 200, answer
+            answered.append((subject, answer["version"], answer["id"], schema))
+
+    Turns(seed, [broker.log for broker in brokers]).run(
+        [functools.partial(registers, broker, number) for number, broker in enumerate(brokers)]
+    )
+    compacted = Topic()
+    last = {key: offset for offset, (key, *_) in enumerate(topic.records)}
+    compacted.records = [topic.records[offset] for offset in sorted(last.values())]
+    for broker in (*brokers, Broker(topic), Broker(compacted)):
+        for subject, version, schema_id, schema in answered:
             status, shown = broker.call("GET", f"/subjects/{subject}/versions/{version}")
             assert (status, shown["id"], json.loads(shown["schema"])) == (200, schema_id, schema)
-            assert text_of(broker, schema_id) == schema
+        for shown in broker.call("GET", "/schemas")[1]:
+            assert text_of(broker, shown["id"]) == json.loads(shown["schema"])
