@@ -30,12 +30,15 @@ import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
+import kafka.cluster.Partition;
+import kafka.log.LogManager;
 import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import kafka.server.ReplicaManager;
 import kafka.server.SharedServer;
 
 import org.apache.kafka.clients.admin.Admin;
@@ -77,10 +80,13 @@ import org.apache.kafka.server.IntegrationTestUtils;
 import org.apache.kafka.server.common.Feature;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.mockito.Answers;
 import org.mockito.Mockito;
 import org.mockito.stubbing.Answer;
 import org.opentest4j.TestAbortedException;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A cluster whose brokers are processes, for tests that expect Kafka's brokers inside their own JVM.
@@ -703,8 +709,9 @@ public class ExternalCluster implements ClusterInstance {
             return !member(id).runs();
         }
 
+        /** Kafka's brokers stay in this state when they have ended. */
         BrokerState brokerState() {
-            return isShutdown() ? BrokerState.NOT_RUNNING : BrokerState.RUNNING;
+            return isShutdown() ? BrokerState.SHUTTING_DOWN : BrokerState.RUNNING;
         }
 
         /** What it has read of the controller's log is never asked of a server without a loader. */
@@ -764,6 +771,14 @@ public class ExternalCluster implements ClusterInstance {
             return view(GroupCoordinator.class, new GroupsView());
         }
 
+        LogManager logManager() {
+            return view(LogManager.class, new LogsView(member(id)));
+        }
+
+        ReplicaManager replicaManager() {
+            return view(ReplicaManager.class, new ReplicasView(member(id)));
+        }
+
         KRaftMetadataCache metadataCache() {
             return view(KRaftMetadataCache.class, new MetadataView(member(id)));
         }
@@ -779,6 +794,59 @@ public class ExternalCluster implements ClusterInstance {
             Properties properties = new Properties();
             properties.put("cleanup.policy", "compact");
             return properties;
+        }
+    }
+
+    /** Whether a broker has a replica: it says so when it is asked for its directories. */
+    private boolean holds(Member m, TopicPartition partition) throws Exception {
+        if (!m.runs()) {
+            throw inside("replicas of a broker that was stopped");
+        }
+        return asker(m).describeLogDirs(List.of(m.id)).allDescriptions().get().get(m.id).values().stream()
+            .anyMatch(directory -> directory.replicaInfos().containsKey(partition));
+    }
+
+    private final class LogsView {
+        private final Member m;
+
+        LogsView(Member m) {
+            this.m = m;
+        }
+
+        /** What a log holds is not told. */
+        Option<UnifiedLog> getLog(TopicPartition partition, boolean future) throws Exception {
+            return !future && holds(m, partition) ? Option.apply(view(UnifiedLog.class, this)) : Option.empty();
+        }
+
+        scala.collection.Seq<File> liveLogDirs() {
+            return CollectionConverters.asScala(List.of(m.data.toFile()));
+        }
+    }
+
+    private final class ReplicasView {
+        private final Member m;
+
+        ReplicasView(Member m) {
+            this.m = m;
+        }
+
+        Option<Partition> onlinePartition(TopicPartition partition) throws Exception {
+            return holds(m, partition) ? Option.apply(view(Partition.class, new PartitionView(m, partition))) : Option.empty();
+        }
+    }
+
+    private final class PartitionView {
+        private final Member m;
+        private final TopicPartition partition;
+
+        PartitionView(Member m, TopicPartition partition) {
+            this.m = m;
+            this.partition = partition;
+        }
+
+        Option<Object> leaderIdIfLocal() throws Exception {
+            return new MetadataView(m).getLeaderAndIsr(partition.topic(), partition.partition())
+                .filter(known -> known.leader() == m.id).map(known -> Option.<Object>apply(m.id)).orElse(Option.empty());
         }
     }
 
