@@ -4,12 +4,12 @@ The tests run unmodified in a JVM. Classes in ``external_cluster`` come before K
 test fresh broker processes with the settings of its annotations. With ``--peer kafka`` these are left out, so that the
 same tests run on Kafka inside their own JVM. ``classes.txt`` lists the classes that run,
 ``left-out.txt`` those that do not, with the reason. A class of the jars that starts a cluster and that neither of them
-names is a complaint.
+names is a complaint. Those of Kafka Streams are a suite of their own, ``kafka-streams``.
 
 - A test that needs something that only a broker's own JVM has is *aborted* with its reason, and counts as skipped.
-  ``kafka-integration.aborted.txt`` lists each of them. The list only shrinks: an abort that it does not name is a
+  ``<suite>.aborted.txt`` lists each of them. The list only shrinks: an abort that it does not name is a
   complaint, so no failure can hide behind one.
-- A test that fails for a decision, listed with the reason in ``kafka-integration.left-out.txt``, is skipped, too.
+- A test that fails for a decision, listed with the reason in ``<suite>.left-out.txt``, is skipped, too.
 - An ERROR line of a broker, and a broker that ended without being stopped, are complaints as in every suite.
 - Each class has a time limit; brokers that are left over then are killed.
 """
@@ -44,6 +44,7 @@ ABORTED = re.compile(r"TestAbortedException: ((?:inside|setting|feature|security
 METERS = "metric not found"
 """A test of Kafka says so when it reads meters of the broker from its own JVM's registry and finds none there."""
 INSIDE_METERS = "inside: the meters of Kafka's own JVM"
+STREAMS = "org.apache.kafka.streams."
 TWIN = "twin: "
 """Kafka's harness runs most tests twice, with combined and with separate controllers. Here both are the same."""
 
@@ -56,11 +57,11 @@ def build(folder: Path) -> None:
     tools.run(["mvn", "-q", "-B", "-f", pom, *goal], folder)
 
 
-def classes() -> dict[str, bool]:
-    """Class → whether it belongs to the fast part."""
+def classes(prefix: str = "") -> dict[str, bool]:
+    """Class → whether it belongs to the fast part; those whose names begin with ``prefix``."""
     text = (SOURCES / "classes.txt").read_text(encoding="utf-8")
     lines = (line.split("#")[0].split() for line in text.splitlines())
-    return {words[0]: words[1:] == ["fast"] for words in lines if words}
+    return {words[0]: words[1:] == ["fast"] for words in lines if words and words[0].startswith(prefix)}
 
 
 def left_out() -> list[tuple[str, str]]:
@@ -107,7 +108,12 @@ class KafkaIntegration(Suite):
     """The suite; every test starts brokers of its own, one or several as Kafka's annotations ask."""
 
     name = "kafka-integration"
-    about = "Apache Kafka's client integration tests"
+    about = "Apache Kafka's integration tests"
+
+    @staticmethod
+    def classes() -> dict[str, bool]:
+        """Class → whether it belongs to the fast part."""
+        return {name: fast for name, fast in classes().items() if not name.startswith(STREAMS)}
 
     def prepare(self) -> str:
         tools.need("javac")
@@ -116,10 +122,10 @@ class KafkaIntegration(Suite):
 
     def names(self) -> list[str]:
         """The tests that must pass, and ``Class.*`` for each class: JUnit names its tests only while they run."""
-        return [*lists.must_pass(self.name), *(f"{name.rpartition('.')[2]}.*" for name in classes())]
+        return [*lists.must_pass(self.name), *(f"{name.rpartition('.')[2]}.*" for name in self.classes())]
 
     def is_fast(self, name: str) -> bool:
-        return name.partition(".")[0] in {full.rpartition(".")[2] for full, fast in classes().items() if fast}
+        return name.partition(".")[0] in {full.rpartition(".")[2] for full, fast in self.classes().items() if fast}
 
     def run(self, context: Context) -> Iterator[Outcome]:
         home = context.scratch / "home"
@@ -135,7 +141,7 @@ class KafkaIntegration(Suite):
             f"{name} starts a cluster and is neither listed nor left out" for name in unlisted(starters)
         ]
         chosen = {name.partition(".")[0] for name in context.chosen}
-        running = [full for full in classes() if full.rpartition(".")[2] in chosen]
+        running = [full for full in self.classes() if full.rpartition(".")[2] in chosen]
         with ThreadPoolExecutor(context.jobs) as pool:
             try:
                 jobs = {pool.submit(self._run_class, context, home, full): full for full in running}
@@ -208,8 +214,25 @@ class KafkaIntegration(Suite):
             "--disable-ansi-colors",
             f"--reports-dir={place / 'reports'}",
             f"--select-class={full}",
-            *(f"--include-methodname=.*\\.{re.escape(method)}" for method in methods),
+            *only(methods),
         ]
+
+
+class KafkaStreams(KafkaIntegration):
+    """Those of Kafka Streams."""
+
+    name = "kafka-streams"
+    about = "Apache Kafka's integration tests of Streams"
+    fast = False
+
+    @staticmethod
+    def classes() -> dict[str, bool]:
+        return classes(STREAMS)
+
+
+def only(methods: Collection[str]) -> list[str]:
+    """Options of JUnit's launcher, which holds each pattern against the whole of ``package.Class#method``."""
+    return [f"--include-methodname=.*#{re.escape(method)}" for method in methods]
 
 
 def _method(name: str) -> str:

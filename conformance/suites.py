@@ -7,7 +7,7 @@ from conformance.connect import Connect
 from conformance.franz_go import FranzGo
 from conformance.java_apps import Streams
 from conformance.java_tools import JavaTools
-from conformance.kafka_integration import KafkaIntegration
+from conformance.kafka_integration import KafkaIntegration, KafkaStreams
 from conformance.kafka_python import KafkaPython
 from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
@@ -36,4 +36,5 @@ ALL: Final[list[Suite]] = [
     LibrdkafkaShare(),
     FranzGo(),
     KafkaIntegration(),
+    KafkaStreams(),
 ]

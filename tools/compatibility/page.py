@@ -177,8 +177,10 @@ def kafka_tests(version: str) -> str:
     """By class, from the lists that ``make conformance`` holds the tests to; then the reasons."""
     from conformance import kafka_integration, lists
 
-    suite = kafka_integration.KafkaIntegration.name
-    passing, aborted, decided = lists.must_pass(suite), lists.aborted(suite), lists.left_out(suite)
+    suites = (kafka_integration.KafkaIntegration.name, kafka_integration.KafkaStreams.name)
+    passing = [name for suite in suites for name in lists.must_pass(suite)]
+    aborted = {name: reason for suite in suites for name, reason in lists.aborted(suite).items()}
+    decided = [pair for suite in suites for pair in lists.left_out(suite)]
     counts = [Counter(name.partition(".")[0] for name in names) for names in (passing, aborted, dict(decided))]
     text = KAFKA_TESTS.format(version=version, count=len(passing)) + "\n"
     text += table("Class", "Must pass", "Aborted", "By decision")

@@ -1,5 +1,7 @@
 """Reports of Apache Kafka's integration tests are read as what they are: passed, failed, or aborted with the reason."""
 
+import re
+
 import pytest
 from conformance.lists import FAILED, PASSED, SKIPPED, Outcome, aborted, must_pass
 
@@ -69,12 +71,27 @@ def test_a_class_that_starts_a_cluster_and_is_neither_listed_nor_left_out_is_nam
     assert kafka_integration.unlisted({listed, left_out, "org.example.NewTest"}) == ["org.example.NewTest"]
 
 
-def test_every_listed_test_is_of_a_class_that_runs_and_no_test_is_on_both_lists():
-    classes = {name.rpartition(".")[2] for name in kafka_integration.classes()}
-    passing, aborting = must_pass("kafka-integration"), aborted("kafka-integration")
+@pytest.mark.parametrize("suite", [kafka_integration.KafkaIntegration, kafka_integration.KafkaStreams])
+def test_every_listed_test_is_of_a_class_that_runs_and_no_test_is_on_both_lists(suite):
+    classes = {name.rpartition(".")[2] for name in suite.classes()}
+    passing, aborting = must_pass(suite.name), aborted(suite.name)
     assert {name.partition(".")[0] for name in [*passing, *aborting]} <= classes
     assert not set(passing) & set(aborting)
     assert all(
         reason.partition(": ")[0] in ("inside", "setting", "feature", "security", "harness")
         for reason in aborting.values()
     )
+
+
+def test_each_class_belongs_to_one_suite():
+    both = [kafka_integration.KafkaIntegration.classes(), kafka_integration.KafkaStreams.classes()]
+    assert sum(map(len, both)) == len(kafka_integration.classes())
+    assert both[0] | both[1] == kafka_integration.classes()
+
+
+def test_a_second_try_runs_the_methods_that_failed_and_no_others():
+    (option,) = kafka_integration.only(["testClose"])
+    pattern = option.removeprefix("--include-methodname=")
+    assert re.fullmatch(pattern, f"{NAME}#testClose")
+    assert not re.fullmatch(pattern, f"{NAME}#testCloseTwice")
+    assert not re.fullmatch(pattern, f"{NAME}#untestClose")
