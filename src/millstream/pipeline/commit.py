@@ -241,7 +241,7 @@ class TableSink:
         self._require_files(batch)
         version = self._commit(record, batch)
         self._guard = self.last = record
-        self._publish(record)
+        self._publish(record, checked=True)
         if self.upkeep.merge_due():
             self._merge()
         if self.upkeep.expire_due():
@@ -257,12 +257,11 @@ class TableSink:
         for table, files in ((self.table, batch.files), (self.dead_letters, batch.dead_letters)):
             if table is None or not files:
                 continue
-            location = table.location
-            missing = next((file.path for file in files if not location.has(file.path)), None)
-            if missing is not None:
+            missing = table.lacking(files)
+            if missing:
                 raise TableChanged(
-                    f"{table.shown}: {missing} was removed before its batch was committed, as VACUUM and the removal "
-                    "of orphan files do with a short retention: give them one of hours"
+                    f"{table.shown}: {missing[0].path} was removed before its batch was committed, as VACUUM and the "
+                    "removal of orphan files do with a short retention: give them one of hours"
                 )
 
     def _record(self, batch: Batch) -> CommitRecord:
@@ -297,16 +296,22 @@ class TableSink:
         assert self._guard is not None, "a sink is opened before its first batch"
         return self._guard.epoch
 
-    def _publish(self, record: CommitRecord) -> None:
-        """Add the dead letters that a commit of the table names to their own table."""
+    def _publish(self, record: CommitRecord, *, checked: bool = False) -> None:
+        """Add the dead letters that a commit of the table names to their own table. ``checked``: their files are there;
+        after a crash another program may have removed them, and no reader could read a table that names such a file.
+        """
         if self.dead_letters is None or not record.dead_letters:
             return
         done = self.dead_letters.committed(record.owner, record.query)
         if done is not None and done >= record.batch:
             return
-        rows = sum(file.rows for file in record.dead_letters)
-        own = msgspec.structs.replace(record, rows=rows, dead_letters=())
         letters, files = self.dead_letters, list(record.dead_letters)
+        gone = [] if checked else letters.lacking(files)
+        if gone:
+            lost = sum(file.rows for file in gone)
+            _LOG.warning("%s: %d of batch %d are lost: their files were removed", letters.shown, lost, record.batch)
+            files = [file for file in files if file not in gone]
+        own = msgspec.structs.replace(record, rows=sum(file.rows for file in files), dead_letters=())
         attempted(letters, own, lambda: letters.commit(own, files), self._pause)
 
     def _commit(self, record: CommitRecord, batch: Batch) -> str:

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that every Spark program gives them)
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millstream.config.yaml_file import Path
 from millstream.errors import Rejected
@@ -31,6 +31,8 @@ from millstream.spark.workers import patiently
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _CONTEXT: Final = re.compile(r"== SQL")
+_WITHOUT_ARROW: Final = ("variant", "geometry", "geography")
+"""Types of Spark that Arrow lacks."""
 _SOURCES: Final = {source.name(): source for source in (RowsSource, FilesSource, TopicSource)}
 
 
@@ -148,11 +150,16 @@ def spark_type(schema: Any) -> StructType:
 
 
 def arrow_schema(frame: DataFrame) -> Any:
-    """The Arrow schema that a table gets from a DataFrame: all columns nullable, times in UTC.
+    """The Arrow schema that a table gets from a DataFrame: everything nullable, times in UTC. What Spark knows to be
+    never null is no rule of the table: Spark's own Delta refuses to write where one is within an array or a map.
 
     Raises:
         Rejected: a column has a type that tables do not have, or no type (a bare NULL), or a name stands twice.
     """
+    for own in frame.schema.fields:
+        without = _without_arrow(own.dataType)
+        if without is not None:
+            raise Rejected(f"column {own.name} has type {without}, which tables do not have; cast it in the query")
     found = to_arrow_schema(frame.schema, timezone="UTC")
     seen: set[str] = set()
     for field in found:
@@ -161,7 +168,29 @@ def arrow_schema(frame: DataFrame) -> Any:
         seen.add(field.name.lower())
         if pa.types.is_null(field.type) or pa.types.is_duration(field.type) or pa.types.is_interval(field.type):
             raise Rejected(f"column {field.name} has type {field.type}, which tables do not have; cast it in the query")
-    return pa.schema([pa.field(field.name, field.type) for field in found])
+    return pa.schema([pa.field(field.name, _nullable(field.type)) for field in found])
+
+
+def _nullable(kind: Any) -> Any:
+    """A type whose members and elements may all be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    return pa.list_(pa.field("element", _nullable(kind.value_type))) if pa.types.is_list(kind) else kind
+
+
+def _without_arrow(kind: DataType) -> str | None:
+    """The type within this one that Arrow shows as the structure that Spark keeps it in; None without one."""
+    if kind.typeName() in _WITHOUT_ARROW:
+        return kind.simpleString()
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
+    else:
+        inner = [kind.elementType] if isinstance(kind, ArrayType) else []
+    return next((found for each in inner if (found := _without_arrow(each)) is not None), None)
 
 
 def source_schema(pipeline: Pipeline) -> Any:

@@ -158,6 +158,19 @@ def test_dead_letters_outlive_a_crash_while_their_directory_is_prepared(tmp_path
     assert bench.held() == ([1], 2)
 
 
+def test_dead_letters_whose_files_were_cleaned_away_after_a_crash_leave_a_table_that_can_be_read(bench):
+    """As ``VACUUM`` and the removal of orphan files do with a retention of 0."""
+    bench.letters.plan = ["before"] * 4
+    with pytest.raises(Unavailable):
+        bench.sink.commit(bench.batch(0, 1, bad=2))
+    for path in bench.directory.rglob("*dead_letters*/**/part-*"):
+        path.unlink()
+    bench.reopen()
+    assert bench.held() == ([1], 0)
+    bench.sink.commit(bench.batch(1, 2, bad=1))
+    assert bench.held() == ([1, 2], 1)
+
+
 def test_patterns_find_no_files_of_parquet_batches_that_are_not_committed(tmp_path, monkeypatch):
     bench = Bench(tmp_path, "parquet")
 

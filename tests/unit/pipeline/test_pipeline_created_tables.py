@@ -1,11 +1,13 @@
 """Tables that a pipeline makes have the partitions, the order, the properties and the place that its file names."""
 
 import datetime as dt
+from types import SimpleNamespace
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType, VariantType
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import partition_part
@@ -13,6 +15,7 @@ from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter
 from millstream.pipeline.layout import conform
 from millstream.pipeline.model import Create, PartitionPart, Sink
+from millstream.pipeline.query import arrow_schema
 from millstream.pipeline.tables.open_table import open_table
 
 SCHEMA = pa.schema(
@@ -80,6 +83,15 @@ def test_a_table_that_exists_keeps_what_it_has(tmp_path):
         (Sink(iceberg="ns.t", create=Create(partition=["day(who)"])), "day does not take who, a string"),
         (Sink(iceberg="ns.t", create=Create(sort=["tags"])), "column tags is no simple column"),
         (Sink(delta="t", create=Create(properties={"delta.nonsense": 1})), "cannot be made as create: says"),
+        (Sink(iceberg="ns.t", create=Create(properties={"format-version": 3})), "format-version 3 is not written here"),
+        (
+            Sink(delta="t", create=Create(properties={"delta.appendOnly": True}), mode="upsert", key="id"),
+            "rows that stay for ever",
+        ),
+        (
+            Sink(delta="t", create=Create(properties={"delta.enableDeletionVectors": True}), mode="upsert", key="id"),
+            "deletionVectors",
+        ),
     ],
 )
 def test_what_a_table_cannot_have_is_refused_before_it_is_made(tmp_path, sink, what):
@@ -87,6 +99,27 @@ def test_what_a_table_cannot_have_is_refused_before_it_is_made(tmp_path, sink, w
     with pytest.raises(Rejected, match=what):
         table.prepare(SCHEMA)
     assert not table.exists()
+
+
+@pytest.mark.parametrize("around", [lambda one: one, ArrayType, lambda one: StructType().add("x", one)])
+def test_a_result_of_spark_types_that_tables_lack_is_refused(around):
+    frame = SimpleNamespace(schema=StructType().add("id", LongType()).add("v", around(VariantType())))
+    with pytest.raises(Rejected, match="column v has type variant, which tables do not have"):
+        arrow_schema(frame)
+
+
+def test_what_spark_knows_to_be_never_null_is_no_rule_of_a_table():
+    member = StructType().add("x", LongType(), nullable=False)
+    frame = SimpleNamespace(
+        schema=StructType()
+        .add("s", member, nullable=False)
+        .add("l", ArrayType(member, containsNull=False), nullable=False)
+        .add("m", MapType(StringType(), member, valueContainsNull=False), nullable=False)
+    )
+    x = pa.struct([("x", pa.int64())])
+    assert arrow_schema(frame) == pa.schema(
+        [("s", x), ("l", pa.list_(pa.field("element", x))), ("m", pa.map_(pa.string(), x))]
+    )
 
 
 def test_parts_of_a_partition_key_are_read():

@@ -344,7 +344,7 @@ def test_identifier_fields_within_structures_are_refused_by_name(tmp_path):
 
 def test_a_newer_format_version_is_refused(tmp_path, monkeypatch):
     own_iceberg(tmp_path, N)
-    monkeypatch.setattr(iceberg, "_FORMAT", 1)
+    monkeypatch.setattr(iceberg, "FORMAT", 1)
     with pytest.raises(Rejected, match="format version 2, and version 1 is the newest"):
         Writer(tmp_path, "iceberg").open(N)
 

@@ -27,6 +27,7 @@ from upsert_support import SCHEMA, T0, UTC_US, Upserts, positions
 from millstream.errors import Rejected
 from millstream.pipeline.changes import PLACES, KeyIndex, Places, newer
 from millstream.pipeline.generations import advanced, generations_of, later
+from millstream.pipeline.keyed_query import KeyedQuery
 from millstream.pipeline.keys import KeyDecoder, require_key
 from millstream.pipeline.maintain import maintain
 from millstream.pipeline.merging_sink import _FORGOTTEN
@@ -385,6 +386,11 @@ def test_a_key_may_be_that_of_the_partitions(tmp_path, kind, monkeypatch):
 
 
 SENT = [(7, "a", 0), (5, "a", 1), (5, "b", 2), (6, "b", 3), (5, "a", 4), (3, "a", 5), (8, "c", 6)]
+
+
+def test_a_batch_of_tombstones_alone_has_rows_of_every_type():
+    schema = pa.schema([("u", pa.uuid()), ("l", pa.list_(pa.uuid())), ("n", pa.int64())])
+    assert KeyedQuery._staged(None, [], schema).schema == schema
 
 
 def test_forgotten_deletes_are_gone_and_older_records_are_refused_from_then_on(tmp_path, kind):

@@ -23,6 +23,7 @@ import datetime as dt
 import json
 import math
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -186,11 +187,17 @@ class DeltaTable:
             made = self._delta.Schema.from_arrow(required)
         except Exception as error:  # the library's own has no other class
             raise Rejected(f"{self.shown} cannot have these columns: {str(error).splitlines()[0]}") from error
-        try:
-            self._delta.DeltaTable.create(
-                self._location.address, schema=made, mode="ignore", storage_options=self._storage,
+
+        def make(address: str, storage: Any) -> Any:
+            return self._delta.DeltaTable.create(
+                address, schema=made, mode="ignore", storage_options=storage,
                 partition_by=partition or None, configuration=self._declared.properties,
             )  # fmt: skip
+
+        try:
+            with tempfile.TemporaryDirectory() as trial:  # a table that is refused afterwards would stay
+                self._require_known(make(trial, None))
+            make(self._location.address, self._storage)
         except (self._delta.exceptions.DeltaError, ValueError) as error:
             raise Rejected(f"{self.shown} cannot be made as create: says: {error}") from error
 
@@ -311,6 +318,10 @@ class DeltaTable:
         if after is not None:
             require_standing(self.shown, found, self._standing(table, found), after)
         return table
+
+    def lacking(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        location = self.location
+        return [file for file in files if not location.has(file.path)]
 
     def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
         made, count, seen = Rewritten([], []), -1, frozenset[str]()

@@ -45,7 +45,7 @@ from millstream.pipeline.tables.iceberg_columns import (
     schema_of_files,
     table_path,
 )
-from millstream.pipeline.tables.iceberg_creation import create
+from millstream.pipeline.tables.iceberg_creation import FORMAT, create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
 from millstream.pipeline.tables.iceberg_nulls import keep_nulls
 from millstream.pipeline.tables.merging import TableFile, joined, known, merged, without_earlier
@@ -65,8 +65,6 @@ _CATALOGS: Final = ("rest", "sql")
 _STORES: Final = ("s3://", "s3a://")
 _DAY_MS: Final = 86_400_000
 _PICKED: Final = "source-snapshot-id"
-_FORMAT: Final = 2
-"""The newest format version that is written here."""
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
 _GROUP_BYTES: Final = 256 << 20
@@ -293,6 +291,10 @@ class IcebergTable:
             require_standing(self.shown, found, _standing(table, found), after)
         return table
 
+    def lacking(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        location = self.location
+        return [file for file in files if not location.has(file.path)]
+
     def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
         table = self._checked(record, after)
         self._require_known(table)
@@ -491,8 +493,8 @@ def _unknown(table: Any, key: Sequence[str], names: Sequence[str]) -> list[str]:
     )
 
     found: list[str] = []
-    if table.format_version > _FORMAT:
-        found.append(f"format version {table.format_version}, and version {_FORMAT} is the newest that is known here")
+    if table.format_version > FORMAT:
+        found.append(f"format version {table.format_version}, and version {FORMAT} is the newest that is known here")
     place = _files(table)
     if not place.is_local and not place.address.startswith(_STORES):
         found.append(f"its files at {place.address}, and files of Iceberg are written to disks and to s3:// here")

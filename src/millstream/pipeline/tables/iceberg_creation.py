@@ -9,6 +9,8 @@ from millstream.errors import Rejected
 from millstream.pipeline.model import PartitionPart
 from millstream.pipeline.tables.table import Declared
 
+FORMAT: Final = 2
+"""The newest format version that is written here."""
 _MADE_WITH: Final = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"}
 """Each commit writes a metadata file, and no other program removes old ones."""
 
@@ -33,6 +35,9 @@ def create(catalog: Any, name: str, schema: Any, key: tuple[str, ...], declared:
     from pyiceberg.schema import Schema, assign_fresh_schema_ids
     from pyiceberg.table.sorting import SortOrder
 
+    version = declared.properties.get("format-version", str(FORMAT))
+    if version not in map(str, range(1, FORMAT + 1)):
+        raise Rejected(f"{shown}: create: format-version {version} is not written here, {FORMAT} is the newest")
     catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
     required = pa.schema([field.with_nullable(field.name not in key) for field in schema])
     try:

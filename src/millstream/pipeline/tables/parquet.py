@@ -21,12 +21,11 @@ older run's rename finds nothing.
 import contextlib
 import datetime as dt
 import glob
-import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +41,6 @@ from millstream.pipeline.tables.columns import require_columns
 from millstream.pipeline.tables.guard import Moved, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
-_LOG: Final = logging.getLogger("millstream.pipeline")
 _STAGING: Final = "_millstream_staging"
 _KEYS: Final = ("millstream_batch", "batch")
 """Keys of the directories. The second is that of tables that were started by earlier versions; they keep it."""
@@ -180,23 +178,21 @@ class ParquetTable:
             if left not in wanted:
                 os.remove(os.path.join(prepared.address, left))
         for file in files:
-            self._move(file.path, claim.address, prepared.address)
+            found = self._place_of(file)
+            if found is not None:  # the table's own row says so otherwise
+                os.replace(found, os.path.join(prepared.address, file.path.removesuffix(_STAGED)))
         prepared.write(_RECORD, msgspec.json.encode(record))
         os.rename(prepared.address, os.path.join(self._root.address, f"{self._key}={name}"))
         return self.version()
 
-    def _move(self, path: str, claim: str, prepared: str) -> None:
-        """Move a file of a batch to where the batch is prepared, from where a task has left it, or a run that ended
-        while it prepared the batch.
-        """
-        name = path.removesuffix(_STAGED)
-        earlier = glob.escape(os.path.dirname(claim)) + f"/*/{os.path.basename(prepared)}/{name}"
-        places = [os.path.join(self.location.address, path), *glob.glob(earlier)]
-        found = next(filter(os.path.exists, places), None)
-        if found is None:
-            _LOG.warning("%s: %s was removed before its batch was committed", self.shown, path)
-        else:
-            os.replace(found, os.path.join(prepared, name))
+    def lacking(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        return [file for file in files if self._place_of(file) is None]
+
+    def _place_of(self, file: WrittenFile) -> str | None:
+        """Where a file of a batch is: where a task has left it, or where a run that ended has prepared the batch."""
+        staging, name = glob.escape(self.location.address), glob.escape(file.path.removesuffix(_STAGED))
+        places = [os.path.join(self.location.address, file.path), *glob.glob(f"{staging}/*/*/batch-*/{name}")]
+        return next(filter(os.path.exists, places), None)
 
     def _claims(self, owner: str) -> Location:
         return self.location / owner

@@ -6,7 +6,7 @@ asking the table. A commit that fails deletes nothing, because it may have lande
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -192,6 +192,10 @@ class Table(Protocol):
             SetBack: ``after`` does not stand.
             Rejected: the table was dropped and made again.
         """
+        ...
+
+    def lacking(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        """Those of a batch's files that another program has removed."""
         ...
 
     def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
