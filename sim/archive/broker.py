@@ -58,6 +58,7 @@ from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
@@ -190,7 +191,7 @@ class WorldLink(ArchiveLink):
         *,
         minimum_one: bool,
         aborted: list[AbortedSpan] | None = None,
-    ) -> None:
+    ) -> Callable[[], None]:
         """As `ArchiveLink.read`; the world knows until when the object is read."""
         ended = self._broker.history_of_archive.reads.begin(self._broker, owner, target)
 
@@ -198,7 +199,9 @@ class WorldLink(ArchiveLink):
             ended()
             done(result)
 
-        super().read(owner, target, offset, end_offset, max_bytes, answered, minimum_one=minimum_one, aborted=aborted)
+        return super().read(
+            owner, target, offset, end_offset, max_bytes, answered, minimum_one=minimum_one, aborted=aborted
+        )
 
     def _begin(self) -> None:
         broker = self._broker

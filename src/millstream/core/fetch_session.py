@@ -266,9 +266,11 @@ class FetchContext:
         record_bytes: int,
         *,
         forced: bool = False,
+        late: bool = False,
     ) -> bool:
         """Must ``partition`` be in the answer? Remembers it as sent if so: call it once for each, when answering.
-        ``forced`` is for what a client must see in any case: a preferred replica, a diverging epoch.
+        ``forced`` is for what a client must see in any case: a preferred replica, a diverging epoch. With ``late`` the
+        next request reads the partition after the others.
         """
         must = forced or record_bytes > 0 or error != 0
         if high_watermark != partition.sent_high_watermark or log_start_offset != partition.sent_log_start_offset:
@@ -279,7 +281,7 @@ class FetchContext:
         session = self._session
         if session is None:
             return True
-        if record_bytes > 0 or error != 0:
+        if record_bytes > 0 or error != 0 or late:
             session.taken.pop(partition, None)
             self._served.append(partition)
         elif partition.fetch_offset >= high_watermark:

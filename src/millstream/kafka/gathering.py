@@ -5,6 +5,7 @@ its error.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 Question = TypeVar("Question")
@@ -15,16 +16,26 @@ def gather(
     questions: Sequence[Question],
     ask: Callable[[Question, Callable[[Answer], None]], None],
     done: Callable[[list[Answer]], None],
-) -> None:
-    """Ask every question with ``ask``. ``done`` gets the answers in the order of the questions."""
+) -> Callable[[Answer], None]:
+    """Ask every question with ``ask``. ``done`` gets the answers in the order of the questions.
+
+    Returns what gives one answer to all questions that have none yet; what they are answered later is dropped.
+    """
     answers: dict[int, Answer] = {}
+
+    def answered(slot: int, answer: Answer) -> None:
+        if slot in answers:
+            return
+        answers[slot] = answer
+        if len(answers) == len(questions):
+            done([answers[each] for each in range(len(questions))])
+
+    def settle(answer: Answer) -> None:
+        for slot in range(len(questions)):
+            answered(slot, answer)
+
     if not questions:
         done([])
     for slot, question in enumerate(questions):
-
-        def answered(answer: Answer, slot: int = slot) -> None:
-            answers[slot] = answer
-            if len(answers) == len(questions):
-                done([answers[each] for each in range(len(questions))])
-
-        ask(question, answered)
+        ask(question, partial(answered, slot))
+    return settle

@@ -1,15 +1,16 @@
 """The reactor's side of the archive process: sends commands, routes each reply to its caller (`helper.link`).
 
-A read takes fragments from the arena, which the process fills (`helper.fills`). Callbacks never run before the call has
-returned. The process is forked for its first command: most brokers have no tiered topic. Uploads
-of segments go to a process of their own, if the shard has one (`upload_link`). After `stop` nothing is sent,
-and everything is refused retriably.
+A read takes fragments from the arena, which the process fills (`helper.fills`). A read or a look-up that is on its way
+is not sent again (`joined_calls`). Callbacks never run before the call has returned. The process is forked for its
+first command: most brokers have no tiered topic. Uploads of segments go to a process of their own, if the shard has one
+(`upload_link`). After `stop` nothing is sent, and everything is refused retriably.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
@@ -19,6 +20,7 @@ from millstream.helper.lanes import Lanes
 from millstream.helper.link import HelperLink
 from millstream.iobuf.room import chain_of
 from millstream.model.error_code import ErrorCode
+from millstream.tiers.joined_calls import JoinedCalls
 from millstream.tiers.messages import (
     LANES_OF,
     AppendEntry,
@@ -64,7 +66,7 @@ from millstream.tiers.messages import (
 from millstream.tiers.upload_link import UploadLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from millstream.format.archive import AbortedSpan
     from millstream.format.epochs import LogState
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import ReplicaId, Term
     from millstream.model.shared import ObjectId
     from millstream.shard.process import Child
-    from millstream.shard.reactor import Reactor
+    from millstream.shard.reactor import Reactor, Timer
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.messages import Command, LogPart, SharedPart, SharedStart
     from millstream.tiers.process import ArchiveProcess
@@ -84,6 +86,8 @@ if TYPE_CHECKING:
 
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
+    ReadAnswer = tuple[IoBuf | MillstreamError, list[AbortedSpan]]
+    """Batches, and the aborted transactions among them."""
 
 R = TypeVar("R", Checked, CacheReport, Examined, Found, Joined, Newest, Restored, Shared, Swept, Uploaded, Written)
 
@@ -127,12 +131,18 @@ class ArchiveLink:
         self._uploads = (
             None if start_uploads is None else UploadLink(reactor, stats, start_uploads, self._received, on_ended)
         )
+        self._reads: JoinedCalls[ReadAnswer] = JoinedCalls()
+        self._finds: JoinedCalls[Found | MillstreamError] = JoinedCalls()
         self.stopped = False
         self.meters = _Meters(stats)
 
     def now_us(self) -> int:
         """Monotonic time, in µs."""
         return self._reactor.now_us()
+
+    def after(self, delay_us: int, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` later, unless the timer is cancelled."""
+        return self._reactor.call_later(delay_us, callback)
 
     @property
     def has_started(self) -> bool:
@@ -153,7 +163,7 @@ class ArchiveLink:
         self._link.fail_all(_stops)
         self._fills.send_all()
 
-    def refuse(self, done: OnRead) -> None:
+    def refuse(self, done: Callable[[MillstreamError], None]) -> None:
         """Call ``done`` later with the error of a read that the shard's stop prevents."""
         self._reactor.call_soon(done, Retriable("the shard stops", ErrorCode.KAFKA_STORAGE_ERROR))
 
@@ -349,8 +359,16 @@ class ArchiveLink:
         largest: bool = False,
     ) -> None:
         """`messages.Find`."""
-        number, part = self._link.next_id(), Target.of(target)
-        self._ask(Find(number, owner, part, timestamp, start_offset, end_offset, largest), Found, done)
+        part = Target.of(target)
+        key = owner, part, timestamp, start_offset, end_offset, largest
+        if self._finds.join(key, done):
+            number = self._link.next_id()
+            command = Find(number, owner, part, timestamp, start_offset, end_offset, largest)
+            self._ask(command, Found, partial(self._found, key))
+
+    def _found(self, key: Hashable, result: Found | MillstreamError) -> None:
+        for done in self._finds.take(key):
+            done(result)
 
     def read(
         self,
@@ -363,18 +381,39 @@ class ArchiveLink:
         *,
         minimum_one: bool,
         aborted: list[AbortedSpan] | None = None,
-    ) -> None:
+    ) -> Callable[[], None]:
         """Whole batches from the one that holds ``offset``, below ``end_offset``, of one segment. The receiver releases
-        them. ``aborted`` gets the aborted transactions among them before ``done`` is called.
+        them. ``aborted`` gets the aborted transactions among them before ``done`` is called. A read that is on its way
+        is joined, and may bring more or fewer bytes than ``max_bytes``, and end before ``end_offset``.
+
+        Returns what the caller may call to wait no longer: ``done`` is not called then.
         """
         part = Target.of(target)
+        key = owner, part, offset, minimum_one
 
-        def make(number: CallId, spans: list[int]) -> Read:
-            return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
+        def answered(answer: ReadAnswer) -> None:
+            result, spans = answer
+            if aborted is not None:
+                aborted.extend(spans)
+            done(result)
 
-        limit = None if part.segment is None else part.segment.size_bytes
-        self.meters.reads.inc()
-        self._fills.start(_ArchiveRead(self, make, limit, max(0, max_bytes), done, aborted))
+        if self._reads.join(key, answered):
+
+            def make(number: CallId, spans: list[int]) -> Read:
+                return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
+
+            limit = None if part.segment is None else part.segment.size_bytes
+            self.meters.reads.inc()
+            self._fills.start(_ArchiveRead(self, make, limit, max(0, max_bytes), partial(self._read, key)))
+        return partial(self._reads.leave, key, answered)
+
+    def _read(self, key: Hashable, answer: ReadAnswer) -> None:
+        """Give every reader a chain of its own over what was read."""
+        result, spans = answer
+        for done in self._reads.take(key):
+            done((result if isinstance(result, MillstreamError) else result.share(0, len(result)), spans))
+        if not isinstance(result, MillstreamError):
+            result.release()
 
     # -- the channel ---------------------------------------------------------------------------------------------------
 
@@ -411,7 +450,7 @@ class ArchiveLink:
 class _ArchiveRead:
     """One read, from `ArchiveLink.read` to its callback (`helper.fills.Fill`)."""
 
-    __slots__ = ("_aborted", "_done", "_limit", "_link", "_make", "_room", "begun_us", "fragments")
+    __slots__ = ("_done", "_limit", "_link", "_make", "_room", "begun_us", "fragments")
     reply = ReadDone
 
     def __init__(
@@ -420,8 +459,7 @@ class _ArchiveRead:
         make: Callable[[CallId, list[int]], Read],
         limit: int | None,
         max_bytes: int,
-        done: OnRead,
-        aborted: list[AbortedSpan] | None,
+        done: Callable[[ReadAnswer], None],
     ) -> None:
         """``limit`` is the size of the segment in bytes; None if it is not known."""
         self._link = link
@@ -429,14 +467,13 @@ class _ArchiveRead:
         self._limit = limit
         self._room = max_bytes
         self._done = done
-        self._aborted = aborted
         self.begun_us = link.now_us()
         self.fragments: list[Fragment] = []
 
     def prepare(self) -> int:
         """Bytes to allocate; 0 if the shard stops."""
         if self._link.stopped:
-            self._link.refuse(self._done)
+            self._link.refuse(self.fail)
             return 0
         size_bytes = max(self._room, _ROOM_MIN)
         return size_bytes if self._limit is None else min(size_bytes, self._limit)
@@ -453,21 +490,19 @@ class _ArchiveRead:
         meters = self._link.meters
         meters.latency.observe(self._link.now_us() - self.begun_us)
         meters.read_bytes.inc(reply.size_bytes)
-        if self._aborted is not None:
-            self._aborted += reply.aborted
-        self._done(chain_of(self.fragments, reply.size_bytes))
+        self._done((chain_of(self.fragments, reply.size_bytes), list(reply.aborted)))
         return True
 
     def fail(self, error: MillstreamError) -> None:
-        """There was no memory for it."""
-        self._done(error)
+        """There was no memory for it, or the shard stops."""
+        self._done((error, []))
 
     def failed(self, failure: Failed) -> None:
         """The read has failed in the archive process."""
         meters = self._link.meters
         meters.latency.observe(self._link.now_us() - self.begun_us)
         meters.read_failures.inc()
-        self._done(error_of(failure))
+        self._done((error_of(failure), []))
 
 
 def _ignore(_: MillstreamError | None) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from millstream.iobuf import IoBuf
     from millstream.model.replication import Term
     from millstream.raft.group import Group
+    from millstream.shard.reactor import Timer
     from millstream.storage.log.log import Log
     from millstream.storage.log.segment_list import Segment
     from millstream.tiers.link import ArchiveLink
@@ -366,13 +367,15 @@ class PartitionArchive:
         self,
         offset: Offset,
         max_bytes: int,
-        done: Callable[[IoBuf | MillstreamError], None],
+        done: Callable[[IoBuf | MillstreamError | None], None],
         *,
         minimum_one: bool,
         aborted: list[AbortedSpan] | None = None,
+        patience_us: int | None = None,
     ) -> None:
         """Batches from the one that has ``offset``, which is below the first local one; ``done`` comes later, and
-        before that ``aborted`` gets the aborted transactions among them.
+        before that ``aborted`` gets the aborted transactions among them. If the store has not answered after
+        ``patience_us``, ``done`` gets None; the same read joins the one that is on its way.
         """
         found = self.archive.find_offset(offset)
         if found is None:
@@ -381,14 +384,26 @@ class PartitionArchive:
                 code = ErrorCode.OFFSET_OUT_OF_RANGE
             done(Rejected(f"{self.log.name}: offset {offset} is not archived", code))
             return
+        timer: Timer | None = None
 
         def answered(result: IoBuf | MillstreamError) -> None:
+            if timer is not None:
+                timer.cancel()
             if isinstance(result, MillstreamError) and offset < self.log.start_offset:
                 result = Rejected(f"{self.log.name}: offset {offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             done(result)
 
         end, then = self.archive.end_offset, partial(self.log.guard, "read", answered)
-        self.link.read(self.owner, found, offset, end, max_bytes, then, minimum_one=minimum_one, aborted=aborted)
+        leave = self.link.read(
+            self.owner, found, offset, end, max_bytes, then, minimum_one=minimum_one, aborted=aborted
+        )
+        if patience_us is not None:
+
+            def late() -> None:
+                leave()
+                self.log.guard("read", done, None)
+
+            timer = self.link.after(patience_us, late)
 
     def find(self, timestamp: TimestampMs, start_offset: Offset, end_offset: Offset, done: OnFound) -> None:
         """The first archived record in [``start_offset``, ``end_offset``) with this time or a later one; None if there

@@ -152,7 +152,7 @@ def test_what_is_packed_is_what_the_message_would_say(
         node.shard.arena = arena
         node.metadata = SimpleNamespace(topic=lambda _: None, topic_by_id=lambda _: None, partition=lambda *_: None)
         cast(Any, call.context).include = lambda *_, **__: rng.random() < 0.8
-        call.committed = committed
+        call.request = FetchRequest(max_wait_ms=100, isolation_level=int(committed))
         call.results.clear()
         rng = Random(len(kinds))
         for index, (topic, kind) in enumerate(kinds):

@@ -57,7 +57,7 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
     reply = cast(Any, SimpleNamespace(send=lambda payload, loans: answers.append(payload)))
     for offset, waiting in ((10, 1), (0, 0), (10, 1), (11, 0)):
         read = (GROUP, offset, 1000, -1, -1, NUMBER, False)
-        serve(OTHER, msgspec.msgpack.encode((1000, True, False, False, [read])), reply)
+        serve(OTHER, msgspec.msgpack.encode((1000, True, False, False, 0, [read])), reply)
         assert len(partition.waiters.readers) == len(home.watches._armed) == waiting
     assert len(answers) == 4
 
@@ -70,9 +70,8 @@ def test_a_read_that_is_not_answered_is_to_be_tried_again(error: MillstreamError
     asked = SessionPartition("t", bytes(16), FetchPartition(0))
     told: list[Any] = []
     call = cast(Any, SimpleNamespace(take_many=told.extend, watch=Watch))
-    home.read(
-        OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, minimum_one=True, gather=False, committed=False
-    )
+    modes: dict[str, Any] = {"minimum_one": True, "gather": False, "committed": False, "patience_us": 0}
+    home.read(OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, **modes)
     assert told == [(asked, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))]
 
 

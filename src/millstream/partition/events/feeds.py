@@ -27,6 +27,7 @@ from millstream.model.quantities import BytePosition, Offset
 from millstream.partition.asked import Asked
 from millstream.partition.events.batches import EventBatchView, HeldBatch, ReadBatches, described
 from millstream.partition.read.batches import offset_error
+from millstream.partition.read.request import STORE_PATIENCE_US
 from millstream.storage.log.event_log import BatchPlace, EventLog
 from millstream.wire.errors import BatchError
 
@@ -89,6 +90,8 @@ class Fed(msgspec.Struct, frozen=True, array_like=True):
     metadata_sizes: bytes = b""
     descriptor_sizes: bytes = b""
     descriptors: bytes = b""
+    late: bool = False
+    """There are events in the object store, which has not answered in time."""
 
 
 class DataAsk(msgspec.Struct, frozen=True, array_like=True):
@@ -193,7 +196,10 @@ def _feed(
         cached.release()
     if partition.archive is not None and partition.archive.has(Offset(ask.offset)):
 
-        def read_archived(batches: IoBuf | MillstreamError) -> None:
+        def read_archived(batches: IoBuf | MillstreamError | None) -> None:
+            if batches is None:
+                done(_nothing(partition, late=True), None)
+                return
             if isinstance(batches, MillstreamError):
                 done(_nothing(partition, error=batches.code, message=batches.message), None)
                 return
@@ -202,8 +208,8 @@ def _feed(
             meters.fed_archived.inc(len(fed.metadata_sizes) // _SIZE_BYTES)
             done(fed, metadata)
 
-        then = partial(asked.run, read_archived)
-        partition.archive.read(Offset(ask.offset), _ARCHIVED_BYTES, then, minimum_one=True)
+        offset, then = Offset(ask.offset), partial(asked.run, read_archived)
+        partition.archive.read(offset, _ARCHIVED_BYTES, then, minimum_one=True, patience_us=STORE_PATIENCE_US)
         return
 
     def read(found: tuple[EventsFed, IoBuf] | MillstreamError) -> None:
@@ -232,7 +238,9 @@ def _feed(
     reads.feed(log, Offset(ask.offset), Offset(end), min(events_max, 1 << 30), max_bytes, then)
 
 
-def _nothing(partition: Partition, *, error: int = 0, message: str = "", no_more: bool = False) -> Fed:
+def _nothing(
+    partition: Partition, *, error: int = 0, message: str = "", no_more: bool = False, late: bool = False
+) -> Fed:
     return Fed(
         error=int(error),
         message=message,
@@ -240,6 +248,7 @@ def _nothing(partition: Partition, *, error: int = 0, message: str = "", no_more
         high_watermark=partition.high_watermark,
         start=partition.log.start_offset,
         no_more=no_more,
+        late=late,
     )
 
 
@@ -368,7 +377,8 @@ def _fetch_archived(
 ) -> None:
     """The first of the wanted events, and those behind it that one read of the object store has as well."""
 
-    def read(batches: IoBuf | MillstreamError) -> None:
+    def read(batches: IoBuf | MillstreamError | None) -> None:
+        assert batches is not None, "the data are waited for"
         if isinstance(batches, MillstreamError):
             done(FoundData(int(batches.code), batches.message), None)
             return

@@ -241,8 +241,10 @@ class _Waiter:
             lease.resize(len(metadata) + len(fed.metadata_sizes), len(fed.descriptors) + len(fed.descriptor_sizes))
         if fed.error or fed.no_more or metadata is not None or self._is_over():
             self._done(fed, metadata, lease)
-            return
-        self._park()
+        elif fed.late:
+            self._home.soon(self.look)
+        else:
+            self._park()
 
     def _is_over(self) -> bool:
         return self._over or self._home.now_us() >= self.deadline_us

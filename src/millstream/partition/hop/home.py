@@ -244,6 +244,7 @@ class Home:
         minimum_one: bool,
         gather: bool,
         committed: bool,
+        patience_us: int,
     ) -> None:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
         reads: list[ReadAsked] = []
@@ -275,11 +276,11 @@ class Home:
                     results.append((asked, result))
             call.take_many(results)
 
-        wanted = _encode((max_bytes, minimum_one, gather, committed, reads))
+        wanted = _encode((max_bytes, minimum_one, gather, committed, patience_us, reads))
         self.mailbox.call(to, READ, wanted, take, TIMEOUT_US)
 
     def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        room, minimum_one, gather, committed, reads = decode_read(payload)
+        room, minimum_one, gather, committed, patience_us, reads = decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
         for slot, one in enumerate(reads):
@@ -297,6 +298,7 @@ class Home:
                 one.last_fetched_epoch,
                 gather,
                 one.near,
+                patience_us,
             )
             result = read_here(partition, request, watch)
             if result is None:

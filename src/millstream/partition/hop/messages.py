@@ -60,6 +60,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     loans: list[Loan] | None
     diverging: Divergence | None
     aborted: Aborted | None
+    late: bool
 
     def with_data(self, data: IoBuf | None) -> FetchResult:
         """The result at the shard that asked. ``data`` are the loans, borrowed."""
@@ -71,6 +72,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True):
             data,
             self.diverging,
             self.aborted,
+            self.late,
         )
 
 
@@ -84,6 +86,7 @@ def lent_result(mailbox: Mailbox, result: FetchResult) -> ReadAnswer:
         None if result.data is None else lend_all(mailbox, result.data),
         result.diverging,
         result.aborted,
+        result.late,
     )
 
 
@@ -103,6 +106,6 @@ def borrow_all(mailbox: Mailbox, lender: ShardId, loans: Iterable[Loan]) -> IoBu
 
 decode_appends = msgspec.msgpack.Decoder(list[AppendAsked]).decode
 decode_appended = msgspec.msgpack.Decoder(tuple[list[AppendResult], dict[int, Refusal] | None]).decode
-decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, bool, list[ReadAsked]]).decode
+decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, bool, int, list[ReadAsked]]).decode
 decode_read_answers = msgspec.msgpack.Decoder(list[ReadAnswer]).decode
 decode_numbers = msgspec.msgpack.Decoder(list[int]).decode

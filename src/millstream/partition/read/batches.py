@@ -28,6 +28,7 @@ from millstream.partition.partition import Gate, Partition
 from millstream.partition.read.epoch_end import epoch_end
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.request import ReadRequest
+from millstream.wire.batch import OVERHEAD_BYTES
 
 Divergence = tuple[int, int]
 """(leader epoch, end offset): the last point that the reader's log and this one have in common."""
@@ -48,6 +49,8 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     diverging: Divergence | None = None
     aborted: Aborted | None = None
     """Aborted transactions among the batches, for a read_committed reader."""
+    late: bool = False
+    """There are batches in the object store, which has not answered in the request's time."""
 
 
 _NONE: Final = int(ErrorCode.NONE)
@@ -137,9 +140,14 @@ def _is_scarce(partition: Partition, max_bytes: int) -> bool:
 
 
 def read_older(partition: Partition, request: ReadRequest, done: Callable[[FetchResult], None]) -> int:
-    """What ``read_here`` left: ``done`` is called when the helper process has read. Returns how much of the request's
-    room that may take, in bytes.
+    """What ``read_here`` left: ``done`` is called when the helper process has read, or when the request's patience with
+    the object store is at its end. The same read is joined if it is repeated before the store has answered. Returns how
+    much of the request's room the read may take, in bytes.
     """
+    if request.patience_us == 0 and partition.archive is not None and partition.archive.has(request.offset):
+        ends = partition.high_watermark, partition.last_stable_offset, partition.log.start_offset
+        done(FetchResult(_NONE, *ends, late=True))
+        return 0
     asked = Asked(partition, "read", done, refused(_STORAGE))
     if partition.gate & Gate.EVENTS and request.max_bytes > _EVENTS_BYTES_MAX:
         request = msgspec.structs.replace(request, max_bytes=_EVENTS_BYTES_MAX)
@@ -153,19 +161,40 @@ def _read_older(partition: Partition, request: ReadRequest, done: Asked[FetchRes
     end = Offset(stable if request.committed else high_watermark)
     archived: list[AbortedSpan] = []
 
-    def read(result: IoBuf | MillstreamError) -> None:
-        if isinstance(result, MillstreamError):
+    def read(result: IoBuf | MillstreamError | None) -> None:
+        if result is None:
+            done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, late=True))
+        elif isinstance(result, MillstreamError):
             done(refused(int(result.code)))
         elif not done.is_open:
             result.release()  # the partition has failed since
         else:
-            partition.fetched_bytes += len(result)
-            with released_unless_kept(result):
-                aborted = _aborted(partition, request.offset, end, result, archived) if request.committed else None
-            done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
+            data = _within(result, request)
+            aborted = None
+            if data is not None:
+                partition.fetched_bytes += len(data)
+                with released_unless_kept(data):
+                    aborted = _aborted(partition, request.offset, end, data, archived) if request.committed else None
+            done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, data, None, aborted))
 
     then = partial(done.run, read)
     read_cold(partition, request, end, then, archived)
+
+
+def _within(data: IoBuf, request: ReadRequest) -> IoBuf | None:
+    """The batches that the request has room for; the rest is released. A read that was joined may have more."""
+    if len(data) <= request.max_bytes:
+        return data
+    end = 0
+    with released_unless_kept(data):
+        for position, header in batch_headers(data):
+            batch_end = position + header[1] + OVERHEAD_BYTES
+            if batch_end > request.max_bytes and (end or not request.minimum_one):
+                break
+            end = batch_end
+    part = data.share(0, end) if end else None
+    data.release()
+    return part
 
 
 def _limited(partition: Partition, max_bytes: int) -> int:
@@ -281,15 +310,17 @@ def read_cold(
     partition: Partition,
     request: ReadRequest,
     end: Offset,
-    done: Callable[[IoBuf | MillstreamError], None],
+    done: Callable[[IoBuf | MillstreamError | None], None],
     aborted: list[AbortedSpan] | None = None,
 ) -> None:
     """Batches below ``end`` from a segment file, through the helper process, or from the archive, which has no batch of
     a transaction that has not ended. Then ``aborted`` gets the aborted transactions that the archive has among them.
+    ``done`` gets None if the object store has not answered within the request's patience.
     """
     archive, offset, minimum_one = partition.archive, request.offset, request.minimum_one
     if archive is not None and archive.has(offset):
-        archive.read(offset, request.max_bytes, done, minimum_one=minimum_one, aborted=aborted)
+        patience_us = request.patience_us
+        archive.read(offset, request.max_bytes, done, minimum_one=minimum_one, aborted=aborted, patience_us=patience_us)
         return
     partition.log.read_cold(offset, end, request.max_bytes, minimum_one, done)
 
@@ -311,7 +342,8 @@ def _read(partition: Partition, offset: Offset, max_bytes: int, done: Asked[IoBu
         done(found)
         return
 
-    def read(result: IoBuf | MillstreamError) -> None:
+    def read(result: IoBuf | MillstreamError | None) -> None:
+        assert result is not None, "the request has patience"
         if not done.is_open and isinstance(result, IoBuf):
             result.release()  # the partition has failed since
         done(result)

@@ -1,8 +1,13 @@
 """What one read asks of a partition: one value from the fetch, or the share partition, to the log."""
 
+from typing import Final
+
 import msgspec
 
 from millstream.model.quantities import LeaderEpoch, Offset
+
+STORE_PATIENCE_US: Final = 500_000
+"""How long a client's read waits for the object store at once: Kafka's ``remote.fetch.max.wait.ms``."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):
@@ -24,3 +29,5 @@ class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     """A read that finds something arms its watch, too: the reader may want more."""
     near: bool = False
     """A replica that follows may serve (KIP-392)."""
+    patience_us: int | None = None
+    """How long the object store may take before the result is `late`. 0: it is not asked. None: as long as it takes."""

@@ -10,6 +10,10 @@ A fetch is a ``FetchCall``. The fetch session (KIP-227) decides which partitions
 *watched*: its home shard reports once when data arrive. A session keeps its watches between requests, so a poll of a
 thousand quiet partitions costs only the partitions that changed.
 
+**Object store.** A partition whose batches only the object store has is waited for half a second, as in Kafka
+(`remote.fetch.max.wait.ms`). Then the others are read with the room that it took, and answered. Its read is not started
+again: the next fetch joins the one that is on its way.
+
 A partition that does not exist does not end the wait for the others. A partition that fails while it is read does, as
 in Kafka. If none of the partitions exists, the answer is sent at once.
 
@@ -46,7 +50,7 @@ from millstream.partition.events.records import as_records, has_events
 from millstream.partition.partition import Partition
 from millstream.partition.read.batches import FetchResult, read_here, read_older, refused
 from millstream.partition.read.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
-from millstream.partition.read.request import ReadRequest
+from millstream.partition.read.request import STORE_PATIENCE_US, ReadRequest
 from millstream.partition.read.watch import Watch
 from millstream.partition.table import Remote
 from millstream.wire.messages.fetch import (
@@ -73,11 +77,47 @@ GATHER_MAX: Final = 8 << 20
 _SLACK: Final = 1 << 20
 """Bytes that an answer of whole batches may leave unused."""
 
+PATIENCE_US: Final = (STORE_PATIENCE_US, STORE_PATIENCE_US // 5, 0)
+"""How long each pass over the partitions waits for the object store: the first one, the one over those for which a late
+partition took the room, and the last one, which does not ask it.
+"""
+
 _STORAGE_ERROR_FROM: Final = 6
 """First version whose clients know KAFKA_STORAGE_ERROR; the others get NOT_LEADER_OR_FOLLOWER, as from Kafka."""
 
 _LEADERS_FROM: Final = 16
 """First version whose response names the current leader (KIP-951)."""
+
+
+class Passes:
+    """Passes of one fetch over its partitions, while the object store does not answer for some of them. Lifecycle: the
+    fetch's.
+    """
+
+    __slots__ = ("count", "late")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Since the first one, or the last wait: the index into `PATIENCE_US`."""
+        self.late: dict[SessionPartition, None] = {}
+        """Partitions for which the object store has not answered."""
+
+    @property
+    def patience_us(self) -> int:
+        """How long this pass waits for the object store."""
+        return PATIENCE_US[self.count]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other pass follows without a wait."""
+        return not self.late or self.count == len(PATIENCE_US) - 1
+
+    def start_again(self) -> list[SessionPartition]:
+        """Be patient again. The partitions that are late, to be read behind the others."""
+        late = list(self.late)
+        self.count = 0
+        self.late = {}
+        return late
 
 
 class FetchCall:
@@ -87,7 +127,6 @@ class FetchCall:
 
     __slots__ = (
         "behind",
-        "committed",
         "context",
         "ctx",
         "deadline_us",
@@ -97,6 +136,7 @@ class FetchCall:
         "missing",
         "node",
         "partial",
+        "passes",
         "reading",
         "sent_to",
         "request",
@@ -112,12 +152,12 @@ class FetchCall:
         self.node = node
         self.ctx = ctx
         self.request = request
-        self.committed = request.isolation_level == READ_COMMITTED
         self.context = context
         self.deadline_us = ctx.received_us + min(request.max_wait_ms, MAX_WAIT_MS) * 1000
         self.results: dict[SessionPartition, FetchResult] = {}
         self.partial: list[SessionPartition] = []
         self.behind: list[SessionPartition] = []  # read after the shard whose turn it is
+        self.passes = Passes()
         self.woken: dict[SessionPartition, None] = {}
         self.size = 0
         self.granted = False  # a first batch was given, of any size
@@ -168,6 +208,7 @@ class FetchCall:
             self.behind += [asked for items in remote.values() for asked, _ in items]
             here, remote = [], ahead
         gather = self.gathers
+        patience_us = self.passes.patience_us
         for asked, entry in here:
             request = ReadRequest(
                 asked.fetch_offset,
@@ -178,6 +219,7 @@ class FetchCall:
                 asked.last_fetched_epoch,
                 gather,
                 asked.near,
+                patience_us,
             )
             result = read_here(entry, request, self.watch(asked))
             if result is None:
@@ -197,6 +239,7 @@ class FetchCall:
                 minimum_one=not self.granted,
                 gather=self.gathers,
                 committed=self.committed,
+                patience_us=patience_us,
             )
         self._read_done()
 
@@ -207,6 +250,11 @@ class FetchCall:
         else:
             self.error = True
         self.results[asked] = refused(int(code))
+
+    @property
+    def committed(self) -> bool:
+        """Whether the reader wants only what is committed."""
+        return self.request.isolation_level == READ_COMMITTED
 
     def refuse_follower(self, partitions: list[SessionPartition]) -> None:
         """Answer a fetch that says that it comes from a replica."""
@@ -229,7 +277,7 @@ class FetchCall:
             self.take(asked, result)
 
         taken = read_older(partition, request, done)
-        self.granted = True
+        self.granted = self.granted or taken > 0
         return taken
 
     def take(self, asked: SessionPartition, result: FetchResult) -> None:
@@ -253,6 +301,8 @@ class FetchCall:
         if data is not None:
             self.size += len(data)
             self.granted = True
+        if result.late:
+            self.passes.late[asked] = None
         if held is not None:
             self.size -= len(held)
             held.release()
@@ -265,8 +315,22 @@ class FetchCall:
         if self.behind:
             behind, self.behind = self.behind, []
             self.read(behind, in_turn=False)
+        elif not self.passes.is_last and (left_out := self._left_out()):
+            self.passes.count += 1
+            self.granted = self.size > 0
+            self.read(left_out)
         else:
             self.settle()
+
+    def _left_out(self) -> list[SessionPartition]:
+        """Partitions with batches for which late ones took the room."""
+        found: list[SessionPartition] = []
+        for asked, result in self.results.items():
+            end = result.last_stable_offset if self.committed else result.high_watermark
+            has_none = not result.data and not result.error_code and result.diverging is None
+            if has_none and asked.fetch_offset < end and not result.late:
+                found.append(asked)
+        return found
 
     def _room(self) -> int:
         """Bytes that this fetch may still read; without a share of the fetch budget only the first batch goes."""
@@ -291,6 +355,9 @@ class FetchCall:
             self.answer()
             return
         fresh = self._fresh()
+        if self.passes.late:
+            self.ctx.rest()
+            fresh.extend(asked for asked in self.passes.start_again() if asked not in fresh)
         if fresh:
             self.read(fresh)
             return
@@ -398,7 +465,8 @@ class FetchCall:
             if asked in self.sent_to:
                 forced = True
                 asked.changed()  # should the consumer ask here again
-            if include(asked, error, result.high_watermark, result.log_start_offset, size, forced=forced):
+            ends = result.high_watermark, result.log_start_offset
+            if include(asked, error, *ends, size, forced=forced, late=result.late):
                 included.append((asked, result))
                 if forced or error or result.aborted or (data is not None and has_events(data)):
                     plain = False

@@ -11,11 +11,13 @@
 =====  ==========================================================================
 
 A look-up by time reads the time index and one batch through the worker, so the response may be sent in a later turn.
-Partitions of other shards are reached through ``partition.hop.lookups``; the response is sent when all have answered.
+Partitions of other shards are reached through ``partition.hop.lookups``; the response is sent when all have answered. A
+look-up in the object store may take long: what is not found within the request's ``timeout_ms`` is REQUEST_TIMED_OUT,
+as in Kafka, and the same look-up joins the one that is on its way.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.gathering import gather
@@ -32,6 +34,12 @@ from millstream.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+if TYPE_CHECKING:
+    from millstream.shard.reactor import Timer
+
+TIMEOUT_MS, TIMEOUT_MAX_MS = 30_000, 60_000
+"""Of a request that names no timeout (Kafka's ``remote.list.offsets.request.timeout.ms``), and the longest one."""
 
 _LOWEST_TIMESTAMP_BY_VERSION: Final = ((11, -6), (9, -5), (8, -4), (7, -3))
 
@@ -67,7 +75,17 @@ def handle(node: Node, ctx: RequestContext, request: ListOffsetsRequest) -> None
         else:
             done(_refused(ErrorCode.KAFKA_STORAGE_ERROR))
 
-    gather(list(wanted.items()), ask, lambda found: ctx.respond(_answer(wanted, found)))
+    timer: Timer | None = None
+
+    def answer(found: list[Found]) -> None:
+        if timer is not None:
+            timer.cancel()
+        ctx.respond(_answer(wanted, found))
+
+    settle = gather(list(wanted.items()), ask, answer)
+    if not ctx.done:
+        wait_ms = min(request.timeout_ms if request.timeout_ms > 0 else TIMEOUT_MS, TIMEOUT_MAX_MS)
+        timer = node.shard.reactor.call_later(wait_ms * 1000, lambda: settle(_refused(ErrorCode.REQUEST_TIMED_OUT)))
 
 
 def _refused(code: ErrorCode) -> Found:
