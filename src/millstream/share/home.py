@@ -175,7 +175,7 @@ class SharePartitions:
                     taken.append(one)
                     next_one(left - sum(each.last - each.first + 1 for each in one.acquired))
 
-                holds = ask.holds or any(one.acquired for one in taken)
+                holds = ask.holds or any(one.acquired or one.late for one in taken)
                 found.fetch(request, share, waiter, got, may_wait=not holds)
                 return
             done(taken)

@@ -10,6 +10,7 @@ nothing before the state that is served has been compared with the one that is s
 
 A fetch reads the log where the core says, and acquires of what was read. It is answered at once, maybe with nothing;
 then its session is woken once, when there may be something: records, a release, an end of a lock, room in the window.
+Every request looks at what time, the log's start and the limits have changed, and wakes all that wait (`_refresh`).
 
 **Writes.** What changed in a turn is reported at its end, in one write; while one is in flight the next waits. A write
 that finds no coordinator is sent again every `AGAIN_US`, as the same report, until `PATIENCE_US` have passed; then its
@@ -19,7 +20,8 @@ read from its files gives nothing now. A session that has ended, or was replaced
 nothing of it.
 
 **Slow files.** A fetch that has acquired records of another share partition reads nothing from files or from the object
-store, which may take as long as the lock of those records. It reads there when this share partition has its turn.
+store, which may take as long as the lock of those records. It reads there when this share partition has its turn. The
+object store gets `STORE_PATIENCE_US`; then the others have their turn, and the fetch joins the read that is on its way.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,7 +42,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import Aborted, FetchResult, read_here, read_older
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
-from millstream.partition.read.request import ReadRequest
+from millstream.partition.read.request import STORE_PATIENCE_US, ReadRequest
 from millstream.share.meters import ShareMeters
 from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
 
@@ -89,6 +91,8 @@ class Taken(msgspec.Struct, frozen=True):
     error: ErrorCode
     acquired: list[Acquired] = []
     data: IoBuf | None = None
+    late: bool = False
+    """The object store has not answered in time."""
 
 
 Done: TypeAlias = Callable[[Taken], None]
@@ -130,6 +134,7 @@ class ServedPartition:
         self._is_reading = False
         """What is stored is being read."""
         self._timer: Timer | None = None
+        """Set for the core's next deadline, or an earlier one."""
         self._is_storing = False
         """A write is prepared at the end of this turn, or waits after a failure."""
 
@@ -236,14 +241,14 @@ class ServedPartition:
     def _fetch(self, request: Request, max_bytes: int, done: Done, reads: int, *, may_wait: bool) -> None:
         core, log = self.core, self.partition
         if self.closed or core is None or reads == 0 or request.token in self._members.unproved:
+            if reads == 0:
+                self._wake_all()  # there is more to read
             done(Taken(self.error))
             return
-        core.limits = self._owner.limits_of(self.key[0])
-        core.expire(self._owner.reactor.now_us())
-        self._changed()
-        core.move_log_start(log.log.start_offset)
+        self._refresh()
         offset = core.next_offset()
         if offset is None:
+            self.arm(log)  # the window has room when the log start passes what is held
             done(Taken(ErrorCode.NONE))
             return
 
@@ -251,7 +256,8 @@ class ServedPartition:
             again = partial(self._fetch, request, max_bytes, done, reads - 1, may_wait=may_wait)
             self._take(request, offset, result, done, again)
 
-        asked = ReadRequest(offset, max_bytes, committed=self._owner.reads_committed(self.key[0]))
+        committed = self._owner.reads_committed(self.key[0])
+        asked = ReadRequest(offset, max_bytes, committed=committed, patience_us=STORE_PATIENCE_US)
         result = read_here(log, asked, self)
         if result is not None:
             take(result)
@@ -269,10 +275,13 @@ class ServedPartition:
         if self.closed or core is None or data is None or has_gone:
             if data is not None:
                 data.release()
+            elif not self.closed:
+                self._nothing_read(result)
             out_of_range = result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             error = ErrorCode.NONE if out_of_range else ErrorCode(result.error_code)
-            done(Taken(self.error if self.closed else error))
+            done(Taken(self.error if self.closed else error, late=result.late))
             return
+        self._refresh()
         spans = _spans(data)
         end = Offset(spans[-1].last + 1)
         there = [(one.first, one.last) for one in not_aborted(spans, result.aborted or [])]
@@ -287,12 +296,19 @@ class ServedPartition:
         else:
             again()
 
+    def _nothing_read(self, result: FetchResult) -> None:
+        """A read has brought no batches: wake who waits when another one may."""
+        if result.late:
+            self._wake_all()
+        elif result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.arm(self.partition)  # the log has to reach the start first
+
     def acknowledge(self, member: str, given: Sequence[Acknowledgement], done: Callable[[ErrorCode], None]) -> None:
         """A member acknowledges; ``done`` is called when that is stored or refused."""
         if self.closed or self.core is None:
             done(self.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        self.core.limits = self._owner.limits_of(self.key[0])
+        self._refresh()
         error = self.core.acknowledge(member, given, done, self._owner.reactor.now_us())
         self._changed()
         if error is not None:
@@ -305,10 +321,10 @@ class ServedPartition:
         if self.closed and not self._members.sessions:
             self._owner.forget(self)
         if self.core is not None and not self.closed:
+            was_full = self.core.next_offset() is None
             freed = self.core.end_session(token)
             self._changed()
-            if freed:
-                self._wake_all()
+            self._wake_for(freed=freed, was_full=was_full)
 
     def replace_session(self, member: str, token: SessionToken) -> None:
         """A member has a new session, which takes over what it holds."""
@@ -325,10 +341,30 @@ class ServedPartition:
 
     def wake(self) -> None:
         """The log has changed: there are records, or its start has moved."""
-        if not self.closed:
-            if self.core is not None:
-                self.core.move_log_start(self.partition.log.start_offset)
-                self._changed()
+        if self.closed:
+            return
+        if self.core is not None:
+            self._refresh()
+            if self.core.next_offset() is None:
+                self.arm(self.partition)
+                return
+        self._wake_all()
+
+    def _refresh(self) -> None:
+        """Take up what time, the log's start and the group's limits have changed, and wake who may find more."""
+        core = self.core
+        assert core is not None
+        was_full = core.next_offset() is None
+        core.limits = self._owner.limits_of(self.key[0])
+        freed = core.expire(self._owner.reactor.now_us())
+        core.move_log_start(self.partition.log.start_offset)
+        self._changed()
+        self._wake_for(freed=freed, was_full=was_full)
+
+    def _wake_for(self, *, freed: bool, was_full: bool) -> None:
+        """Wake who waits if something was released, or if the window was full and is no longer."""
+        assert self.core is not None
+        if freed or (was_full and self.core.next_offset() is not None):
             self._wake_all()
 
     def _wake_all(self) -> None:
@@ -342,7 +378,9 @@ class ServedPartition:
         """The core may have a new deadline, and something to store."""
         assert self.core is not None
         deadline_us = self.core.next_deadline_us
-        if deadline_us is not None and self._timer is None:
+        if deadline_us is not None and (self._timer is None or deadline_us < self._timer.deadline_us):
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._owner.reactor.call_at(deadline_us, self._time_passed)
         if not self._is_storing:
             self._is_storing = True
@@ -351,10 +389,7 @@ class ServedPartition:
     def _time_passed(self) -> None:
         self._timer = None
         if self.core is not None and not self.closed:
-            freed = self.core.expire(self._owner.reactor.now_us())
-            self._changed()
-            if freed:
-                self._wake_all()
+            self._refresh()
 
     def _store(self) -> None:
         self._is_storing = False

@@ -1,137 +1,14 @@
 """A share partition over its log: what it serves of an old state, of an old session, and without a coordinator."""
 
-from types import SimpleNamespace
-
 import pytest
+from share_world import World, image
 
 from millstream.coordinator.share_states import READ, WRITE
-from millstream.core.share.partition import Acknowledgement, Limits, Request
-from millstream.core.share.stored import Image
+from millstream.core.share.partition import Acknowledgement
 from millstream.model.error_code import ErrorCode
-from millstream.partition.read.batches import FetchResult
-from millstream.share import served
-from millstream.share.meters import ShareMeters
-from millstream.share.served import AGAIN_US, PATIENCE_US, ServedPartition, Span, Taken
-from millstream.telemetry.metrics import StatsSlab
+from millstream.share.served import AGAIN_US, PATIENCE_US, ServedPartition, Taken
 
 ACCEPT = 1
-
-
-class Reactor:
-    def __init__(self):
-        self.now = 1_000_000
-        self.timers = []
-
-    def now_us(self):
-        return self.now
-
-    def wall_ms(self):
-        return 5
-
-    def end_of_turn(self, callback):
-        self.call_later(0, callback)
-
-    def call_later(self, delay_us, callback):
-        return self.call_at(self.now + delay_us, callback)
-
-    def call_at(self, at_us, callback):
-        timer = SimpleNamespace(at=at_us, run=callback)
-        timer.cancel = lambda: self.timers.remove(timer) if timer in self.timers else None
-        self.timers.append(timer)
-        return timer
-
-    def run_until(self, now):
-        while due := [one for one in self.timers if one.at <= now]:
-            first = min(due, key=lambda one: one.at)
-            self.timers.remove(first)
-            self.now = max(self.now, first.at)
-            first.run()
-        self.now = now
-
-
-class Data:
-    """Bytes of a log, which have to be released."""
-
-    def __init__(self, lent):
-        self.lent = lent
-        lent.append(self)
-
-    def share(self, position, length):
-        _ = position, length
-        return Data(self.lent)
-
-    def release(self):
-        self.lent.remove(self)
-
-
-class World:
-    """The shard and the coordinator around one share partition, whose log has the offsets 0 to 9."""
-
-    def __init__(self, monkeypatch):
-        self.reactor = Reactor()
-        self.meters = ShareMeters(StatsSlab(0))
-        self.asks, self.woken, self.forgotten, self.lent = [], [], [], []
-        self.states = SimpleNamespace(ask_all=lambda asks, done: self.asks.append((asks[0], done)))
-        self.cold = []
-        self.is_cold = False
-        group = SimpleNamespace(is_serving=True)
-        log = SimpleNamespace(start_offset=0)
-        readers = SimpleNamespace(readers=set())
-        self.partition = SimpleNamespace(
-            leader_epoch=3, log=log, log_start_offset=0, high_watermark=10, group=group, waiters=readers
-        )
-        monkeypatch.setattr(served, "read_here", self._read_here)
-        monkeypatch.setattr(served, "read_older", lambda *args: self.cold.append(args[2]))
-        monkeypatch.setattr(served, "_spans", lambda _: [Span(0, 9, 0, 100, -1, False, False)])
-        self.one = ServedPartition(("g", b"t" * 16, 0), self.partition, self)
-
-    def result(self):
-        return FetchResult(0, 10, 10, 0, Data(self.lent))
-
-    def _read_here(self, partition, request, watch):
-        _ = partition, watch
-        if request.offset >= 10:
-            return FetchResult(0, 10, 10, 0)
-        return None if self.is_cold else self.result()
-
-    def wake(self, waiter):
-        self.woken.append(waiter)
-
-    def forget(self, one):
-        self.forgotten.append(one)
-
-    def limits_of(self, group_id):
-        _ = group_id
-        return Limits()
-
-    def reads_committed(self, group_id):
-        _ = group_id
-        return False
-
-    def reset_of(self, group_id):
-        _ = group_id
-        return -2
-
-    def fetch(self, token, member="m", **more):
-        taken = []
-        self.one.fetch(Request(member, token, 500), 1000, (0, token), taken.append, **more)
-        return taken
-
-    def answer(self, error=ErrorCode.NONE, image=None):
-        """Answer the oldest question; returns it."""
-        ask, done = self.asks.pop(0)
-        done([(int(error), image)])
-        return ask
-
-    def load(self, token=1):
-        assert self.fetch(token) == [Taken(ErrorCode.NONE)]
-        ask = self.answer(image=image())
-        assert (ask.kind, ask.leader_epoch) == (READ, 3)
-        return self.fetch(token)
-
-
-def image(created_ms=7, state_epoch=1, start=0):
-    return Image(0, state_epoch, 3, start, 0, [], created_ms, 7)
 
 
 @pytest.fixture
