@@ -78,8 +78,8 @@ class Responses:
         self.owed = size
 
     def drop(self, owed: Owed) -> list[Request]:
-        """Release all memory: the connection is closed. Returns the requests that still hold it."""
-        waiting = [exchange for exchange in self.exchanges if exchange.holds and not exchange.done]
+        """Release all memory: the connection is closed. Returns the requests that are not completed."""
+        waiting = [exchange for exchange in self.exchanges if not exchange.done]
         for exchange in self.exchanges:
             if exchange.holder is not None:
                 exchange.holder.release()

@@ -1,6 +1,7 @@
 """Connections over real sockets: a client thread on one end, a reactor on the other."""
 
 import random
+import socket
 import struct
 import threading
 
@@ -310,3 +311,36 @@ def test_a_connection_without_requests_is_closed_when_its_time_is_over_and_not_t
     idle_us = server.intake.idle.idle_ms * 1000
     assert idle_us <= now_us - begun_us <= 1.5 * idle_us
     server.close()
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_waits_ends_with_its_connection(holds):
+    """Also requests that do not stop the connection from being read: a client pipelines many, and goes."""
+    ended = []
+
+    def respond(connection, body):
+        exchange = connection.exchange()
+        if holds:
+            exchange.hold()
+
+        def end():
+            ended.append(body)
+            exchange.complete(None, 0)
+
+        connection.intake.parking.wait(exchange, end)
+
+    server = Server(respond=respond)
+    try:
+        client = server.connect()
+        bodies = [b"request %d" % number for number in range(1 if holds else 256)]
+
+        def work():
+            client.sendall(b"".join(frame(body) for body in bodies))
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b"", "it was not closed"
+
+        server.run(work)
+        assert ended == bodies
+        assert not server.intake.parking._ends
+    finally:
+        server.close()

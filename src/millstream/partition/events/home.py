@@ -77,11 +77,10 @@ class EventsHome:
         shard.mailbox.serve(FEED, self._serve_feed)
         shard.mailbox.serve(EVENT_DATA, self._serve_data)
 
-    def feed(self, entry: Partition | Remote, ask: FeedAsk, done: FedDone) -> None:
-        """Feed, now or when there is something."""
+    def feed(self, entry: Partition | Remote, ask: FeedAsk, done: FedDone) -> Callable[[], None]:
+        """Feed, now or when there is something. Returns what ends the wait: the feed is answered with what there is."""
         if isinstance(entry, Partition):
-            self._feed_here(entry, self._shard.id, ask, done)
-            return
+            return self._feed_here(entry, self._shard.id, ask, done)
 
         def answered(answer: bytes | memoryview | MillstreamError) -> None:
             if isinstance(answer, MillstreamError):
@@ -93,7 +92,14 @@ class EventsHome:
             done(fed, metadata, lease)
 
         timeout_us = TIMEOUT_US + ask.max_wait_ms * 1000
-        self._mailbox.call(entry.shard, FEED, _encode(ask), answered, timeout_us)
+        call_id = self._mailbox.call(entry.shard, FEED, _encode(ask), answered, timeout_us)
+
+        def end() -> None:
+            if call_id:  # else it was refused, and learns that in the next turn
+                self._mailbox.cancel(call_id)
+                done(Fed(), None, None)
+
+        return end
 
     def fetch_data(self, entry: Partition | Remote, ask: DataAsk, done: FoundDone) -> None:
         """Fetch data; the caller releases them."""
@@ -112,16 +118,18 @@ class EventsHome:
 
     # -- here ----------------------------------------------------------------------------------------------------------
 
-    def _feed_here(self, partition: Partition, shard: int, ask: FeedAsk, done: FedDone) -> None:
+    def _feed_here(self, partition: Partition, shard: int, ask: FeedAsk, done: FedDone) -> Callable[[], None]:
         if not partition.gate & Gate.EVENTS:
             done(Fed(_WRONG_KIND, f"{partition.name} is no event topic"), None, None)
-            return
+            return _nothing
         assert isinstance(partition, EventsPartition), "a topic's kind never changes"
         key = (shard, ask.reader, partition.raft_group)
         if ask.stop:
             for one in list(self._waiting.get(key, ())):
                 one.end()
-        _Waiter(self, partition, key, ask, done).look()
+        waiter = _Waiter(self, partition, key, ask, done)
+        waiter.look()
+        return waiter.end
 
     def _data_here(self, partition: Partition, ask: DataAsk, done: FoundDone) -> None:
         if not partition.gate & Gate.EVENTS:
@@ -170,7 +178,7 @@ class EventsHome:
         if partition is None:
             done(Fed(int(self._table.gone(RaftGroupId(ask.raft_group)))), None, None)
         else:
-            self._feed_here(partition, sender, ask, done)
+            reply.on_cancel = self._feed_here(partition, sender, ask, done)
 
     def _serve_data(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         _ = sender
@@ -185,6 +193,10 @@ class EventsHome:
             done(FoundData(int(self._table.gone(RaftGroupId(ask.raft_group)))), None)
         else:
             self._data_here(partition, ask, done)
+
+
+def _nothing() -> None:
+    """The feed is answered."""
 
 
 class _Waiter:

@@ -6,6 +6,7 @@ It is answered when the moves have started; ``list_partition_reassignments`` sho
 from millstream.core.controller.requests import ReassignPartition, ReassignPartitions, Result, Results
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -49,7 +50,7 @@ def handle(node: Node, ctx: RequestContext, request: AlterPartitionReassignments
         )
 
     wanted = ReassignPartitions(asked, request.allow_replication_factor_change)
-    node.controller.submit(wanted, answered, request.timeout_ms)
+    node.controller.submit(wanted, answered, bounded_ms(request.timeout_ms))
 
 
 def _answer(index: int, result: Result) -> ReassignablePartitionResponse:

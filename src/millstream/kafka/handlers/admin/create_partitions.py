@@ -9,6 +9,7 @@ from typing import Final
 from millstream.core.controller.requests import AddPartitions, Result, Results, throttle_ms
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -43,7 +44,7 @@ def handle(node: Node, ctx: RequestContext, request: CreatePartitionsRequest) ->
     node.controller.create_partitions(
         (_wanted(topic) for topic in request.topics),
         done,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=bounded_ms(request.timeout_ms),
         validate_only=request.validate_only,
         client=ctx.mutation_client(_STRICT_FROM),
     )

@@ -12,6 +12,7 @@ from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.admin.config_entries import topic_entries
 from millstream.kafka.slices import answer_in_slices
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import (
     CreatableTopic,
@@ -44,7 +45,7 @@ def handle(node: Node, ctx: RequestContext, request: CreateTopicsRequest) -> Non
     node.controller.create_topics(
         (_wanted(topic) for topic in request.topics),
         done,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=bounded_ms(request.timeout_ms),
         validate_only=request.validate_only,
         client=ctx.mutation_client(_STRICT_FROM),
     )

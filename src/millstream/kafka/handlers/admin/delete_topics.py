@@ -10,6 +10,7 @@ from typing import Final
 from millstream.core.controller.requests import Result, Results, TopicReference, throttle_ms
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -53,7 +54,7 @@ def handle(node: Node, ctx: RequestContext, request: DeleteTopicsRequest) -> Non
         )
 
     client = ctx.mutation_client(_STRICT_FROM)
-    node.controller.delete_topics(references, done, timeout_ms=request.timeout_ms, client=client)
+    node.controller.delete_topics(references, done, timeout_ms=bounded_ms(request.timeout_ms), client=client)
 
 
 def _refuse(ctx: RequestContext, references: Sequence[TopicReference]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from millstream.cluster.metadata import PartitionMeta
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -54,7 +55,7 @@ def handle(node: Node, ctx: RequestContext, request: ElectLeadersRequest) -> Non
             )
         )
 
-    _Elections(node, to_elect, results, request.timeout_ms, answer).start()
+    _Elections(node, to_elect, results, bounded_ms(request.timeout_ms), answer).start()
 
 
 def _by_topic(

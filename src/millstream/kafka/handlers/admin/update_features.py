@@ -6,6 +6,7 @@ from millstream.core.controller.features import SAFE_DOWNGRADE, UPGRADE
 from millstream.core.controller.requests import Results, UpdateFeatures
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -33,7 +34,7 @@ def handle(node: Node, ctx: RequestContext, request: UpdateFeaturesRequest) -> N
             ctx.respond(UpdateFeaturesResponse(error_message=None, results=changed if version < 2 else []))
 
     updates = tuple((each.feature, each.max_version_level, _kind(each, version)) for each in request.feature_updates)
-    node.controller.submit(UpdateFeatures(updates, request.validate_only), answered, request.timeout_ms)
+    node.controller.submit(UpdateFeatures(updates, request.validate_only), answered, bounded_ms(request.timeout_ms))
 
 
 def _kind(update: FeatureUpdateKey, version: int) -> int:

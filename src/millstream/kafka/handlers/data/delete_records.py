@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
@@ -32,7 +33,7 @@ def handle(node: Node, ctx: RequestContext, request: DeleteRecordsRequest) -> No
         (topic.name, asked.partition_index): asked.offset for topic in request.topics for asked in topic.partitions
     }
     call = _Call(node, ctx, wanted)
-    call.start(request.timeout_ms)
+    call.start(bounded_ms(request.timeout_ms))
 
 
 class _Call:

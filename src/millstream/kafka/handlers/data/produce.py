@@ -21,6 +21,7 @@ from millstream.kafka.authorize.data import produce_error, transaction_error
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.readable import missing_to_write
 from millstream.kafka.rights import Asker
+from millstream.kafka.timeouts import bounded_ms
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import SlotIndex
 from millstream.partition.append.batch import AppendResult, Batch, Blocked, Outcome, ProducerTransaction
@@ -102,7 +103,7 @@ class ProduceCall:
         context = self.context
         if not self.request.acks or context.done:
             return
-        if now_us - context.received_us >= max(self.request.timeout_ms * 1000, MIN_TIMEOUT_US):
+        if now_us - context.received_us >= max(bounded_ms(self.request.timeout_ms) * 1000, MIN_TIMEOUT_US):
             self.answer(settled=False)
 
     def answer(self, *, settled: bool = True) -> None:

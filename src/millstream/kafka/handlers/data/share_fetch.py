@@ -266,6 +266,21 @@ def _acquired(one: Acquired) -> AcquiredRecords:
     return AcquiredRecords(one.first, one.last, one.count)
 
 
+def _refuse_later(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
+    """There is no seat for another session: answer when the request's wait, or its connection, has ended."""
+    parking = ctx.connection.intake.parking
+
+    def answer() -> None:
+        timer.cancel()
+        parking.go_on(ctx)
+        if not ctx.done:
+            ctx.respond(refusal(ErrorCode.SHARE_SESSION_LIMIT_REACHED))
+
+    wait_us = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) * 1000
+    timer = node.shard.reactor.call_later(wait_us, answer)
+    parking.wait(ctx, answer)
+
+
 def refusal(error: ErrorCode) -> ShareFetchResponse:
     """The answer that refuses a request as a whole."""
     return ShareFetchResponse(error_code=error, error_message=error.name)
@@ -292,8 +307,7 @@ def handle(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
 
     def found(session: ShareSession | ErrorCode) -> None:
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-            wait_us = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) * 1000
-            node.shard.reactor.call_later(wait_us, lambda: ctx.respond(refusal(session)))
+            _refuse_later(node, ctx, request)
         elif isinstance(session, ErrorCode):
             ctx.respond(refusal(session))
         else:

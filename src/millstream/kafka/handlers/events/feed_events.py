@@ -1,7 +1,7 @@
 """FeedEvents: metadata and descriptors of the next events of a partition, within what the consumer granted.
 
-``partition.events.home`` reads, and waits, on the partition's home shard. The metadata are sent without a copy; their
-buffers of the partition's pools go back once they were sent.
+``partition.events.home`` reads, and waits, on the partition's home shard, no longer than the connection lasts. The
+metadata are sent without a copy; their buffers of the partition's pools go back once they were sent.
 """
 
 from typing import Final
@@ -38,7 +38,10 @@ def handle(node: Node, ctx: RequestContext, request: FeedEventsRequest) -> None:
         request.stop,
     )
 
+    parking = ctx.connection.intake.parking
+
     def done(fed: Fed, metadata: IoBuf | None, lease: Releasable | None) -> None:
+        parking.go_on(ctx)
         answer = FeedEventsResponse(
             error_code=fed.error,
             error_message=fed.message or None,
@@ -55,4 +58,6 @@ def handle(node: Node, ctx: RequestContext, request: FeedEventsRequest) -> None:
         held = [one for one in (metadata, lease) if one is not None]
         ctx.respond_vectored(answer, Lent(node.shard.arena, held, 0) if held else None)
 
-    node.events.feed(entry, ask, done)
+    end = node.events.feed(entry, ask, done)
+    if not ctx.done:
+        parking.wait(ctx, end)
