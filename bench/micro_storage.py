@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.iobuf import Arena, ArenaFull
 from millstream.shard.context import Shard
 from millstream.shard.reactor import Reactor

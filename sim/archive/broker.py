@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.errors import MillstreamError
 from millstream.format.archive import TopicDescription
 from millstream.model.quantities import Offset, ShardId

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.coordinator.transactions import ask_or_refuse
 from millstream.coordinator.transactions_partition import TransactionsPartition
 from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION
 from millstream.core.txn.messages import AddPartitions, Identity, Request, TransactionSettings
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import RaftGroupId
 from millstream.partition.append.markers import append_marker
@@ -27,7 +27,7 @@ from sim.brokers.world import GROUP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.core.txn.transaction import TopicPartition
+    from millstream.core.txn.image import TopicPartition
     from millstream.partition.append.internal import InternalLog, InternalLogs
     from millstream.partition.append.markers import Marker
     from millstream.partition.append.verification import Answer, Question

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH, Ask
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups

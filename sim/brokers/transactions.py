@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION
 from millstream.core.txn.messages import End, Identity, InitProducer
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append.batch import ADDS_FROM, ProducerTransaction
 from millstream.wire.batch import CONTROL, TRANSACTIONAL

@@ -23,8 +23,8 @@ from millstream.coordinator.transactions import ask_or_refuse
 from millstream.coordinator.transactions_partition import TransactionsPartition
 from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.core.group.outputs import GroupSettings
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION
 from millstream.core.txn.messages import AddPartitions, Identity, TransactionSettings
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.config.topic_properties import TopicConfig
-    from millstream.core.txn.transaction import TopicPartition
+    from millstream.core.txn.image import TopicPartition
     from millstream.model.shared import Writer
     from millstream.partition.append.internal import InternalLog
     from millstream.partition.append.markers import Marker

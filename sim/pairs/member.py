@@ -25,10 +25,11 @@ from millstream.cluster.client import ControllerClient
 from millstream.cluster.failed_replicas import FailedReplicas
 from millstream.cluster.leader_news import LeaderNews
 from millstream.cluster.leading_brokers import LeadingBrokers
-from millstream.cluster.metadata import MetadataListener, resolved_config
+from millstream.cluster.metadata import MetadataListener
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.revision_marks import read_note
 from millstream.cluster.state_files import KnownGroups, look_at_groups
+from millstream.cluster.topic_table import resolved_config
 from millstream.cluster.transfers import Transfers
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.local_groups import LocalGroups
@@ -64,7 +65,7 @@ from sim.pairs.archiving import CHECK_MS, make_archiving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.cluster.metadata import TopicMeta
+    from millstream.cluster.topic_table import TopicMeta
     from millstream.model.replication import ReplicaId
     from millstream.model.shared import Writer
     from millstream.peers.items import Status

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.coordinator.transaction_records import encode_transaction
 from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
-from millstream.core.txn.transaction import EXHAUSTED, Image
+from millstream.core.txn.image import EXHAUSTED, Image
 from millstream.partition.append.checks import append_trusted
 from millstream.tiers.inspection import describe_topics
 from millstream.wire.records import build_batch

@@ -19,8 +19,8 @@ from millstream.cluster.take_overs import TakeOvers
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.controller import cutting
 from millstream.core.producer_state import ProducerState
+from millstream.core.txn.image import Image
 from millstream.core.txn.partition_state import PartitionTransactions
-from millstream.core.txn.transaction import Image
 from millstream.format.names import partition_directory
 from millstream.format.segment_object import SegmentObject
 from millstream.partition import lifecycle

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unittest.mock import patch
 
 from millstream.app import tiers
-from millstream.cluster.metadata import resolved_config
+from millstream.cluster.topic_table import resolved_config
 from millstream.config.settings import Settings
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH, Ask
 from millstream.coordinator.state_partition import State
 from millstream.core.controller import requests
 from millstream.core.controller.state import ControllerState
 from millstream.core.controller.topic_names import GROUP_METADATA
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION
 from millstream.core.txn.messages import AddPartitions, End, Identity, InitProducer
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.errors import MillstreamError
 from millstream.kafka.handlers.data.produce import append_here
 from millstream.model.error_code import ErrorCode

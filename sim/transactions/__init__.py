@@ -3,9 +3,8 @@
 ::
 
     clients ──init, add, produce, end──► network ──► Coordinators: core.txn.coordinator, coordinator.marker_sender
-                                         (late,  ──► Data: core.producer_state, core.txn.partition_state
-                                          lost,
-                                          twice)          every append, every marker, every read ──► Judge
+                                 (late, lost,    ──► Data: core.producer_state, core.txn.partition_state
+                                  twice)                  every append, every marker, every read ──► Judge
 
     world     time, network, faults, heal                 clients   producers, zombies included
     parts     coordinators and partitions                 judge     what must hold

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION
 from millstream.core.txn.messages import AddPartitions, End, Identity, InitProducer
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.model.error_code import ErrorCode
 from sim.transactions.judge import Attempt
 from sim.transactions.parts import Write
@@ -21,7 +21,7 @@ from sim.transactions.parts import Write
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.core.txn.transaction import TopicPartition
+    from millstream.core.txn.image import TopicPartition
     from sim.transactions.world import World
 
     Question: TypeAlias = Callable[[Callable[[Any], None]], None]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from millstream.core.txn.image import EPOCH_MAX, EXHAUSTED
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import EPOCH_MAX, EXHAUSTED
 from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.core.producer_state import ProducerState
-    from millstream.core.txn.transaction import Image, TopicPartition
+    from millstream.core.txn.image import Image, TopicPartition
 
 
 class Data(Protocol):

@@ -10,6 +10,7 @@ import msgspec
 from millstream.coordinator.marker_sender import MarkerSender
 from millstream.core.producer_state import Append, Duplicate, ProducerBudget, ProducerState
 from millstream.core.txn.coordinator import TransactionCoordinator
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION, NO_EPOCH, Image, TopicPartition
 from millstream.core.txn.messages import (
     AddPartitions,
     DeadlinePassed,
@@ -23,7 +24,6 @@ from millstream.core.txn.messages import (
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, NO_EPOCH, Image, TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 

@@ -19,7 +19,7 @@ from sim.engine.planting import Hunt, PlantedBug
 from sim.transactions.world import play
 
 if TYPE_CHECKING:
-    from millstream.core.txn.transaction import Image
+    from millstream.core.txn.image import Image
 
 _replace: Any = msgspec.structs.replace
 _write = TransactionCoordinator._write  # pyright: ignore[reportPrivateUsage]

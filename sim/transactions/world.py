@@ -17,7 +17,7 @@ from sim.transactions.parts import Data, Leader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.core.txn.transaction import Image, TopicPartition
+    from millstream.core.txn.image import Image, TopicPartition
     from millstream.partition.append.markers import Marker
     from sim.engine.histories import Counts, Finding
     from sim.transactions.clients import Steps

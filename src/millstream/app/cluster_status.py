@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta
 from millstream.core.controller.restoring import restorable_partitions
 from millstream.model.cluster import NodeId
 from millstream.raft.installs import InstallProgress

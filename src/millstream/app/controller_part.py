@@ -9,10 +9,11 @@ from millstream.app.shared import Shared
 from millstream.cluster.controller_install import ControllerInstall, SnapshotSource
 from millstream.cluster.follower import Follower
 from millstream.cluster.leader_news import LeaderNews
-from millstream.cluster.metadata import MetadataCache, resolved_config
+from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.quorum_controller import QuorumController
 from millstream.cluster.snapshots import KEPT_COMMANDS, LaggingLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore
+from millstream.cluster.topic_table import resolved_config
 from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState
 from millstream.format.events.chunk import log_directory

@@ -11,8 +11,9 @@ from functools import partial
 from uuid import UUID
 
 from millstream.cluster.follower import Follower
-from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps
 from millstream.cluster.placement import ELSEWHERE
+from millstream.cluster.topic_table import TopicMeta
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.cuts import Cut

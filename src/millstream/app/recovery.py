@@ -17,9 +17,9 @@ import msgspec
 
 from millstream.app.missing_parts import check_parts
 from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
-from millstream.cluster.metadata import resolved_config
 from millstream.cluster.revision_marks import read_note
 from millstream.cluster.state_files import KnownGroups, load_state, look_at_groups
+from millstream.cluster.topic_table import resolved_config
 from millstream.config.settings import Settings
 from millstream.errors import MillstreamError, Unavailable
 from millstream.format.events.chunk import log_directory

@@ -16,7 +16,8 @@ from typing import Final
 
 from millstream.cluster.first_leaders import FirstLeaders
 from millstream.cluster.messages import CONTROLLER_SHARD, QUORUM, SUBMIT, Quorum, decode_quorum
-from millstream.cluster.metadata import MetadataCache, TopicMeta
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.topic_table import TopicMeta
 from millstream.core.controller.requests import (
     AddPartitions,
     AllocateProducerIds,

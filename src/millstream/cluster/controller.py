@@ -46,7 +46,8 @@ from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_c
 from millstream.cluster.placement import Placement
 from millstream.cluster.snapshots import Snapshots
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import TopicConfig, topic_config
+from millstream.config.topic_properties import TopicConfig
+from millstream.config.topic_resolution import topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
     NodeConfigsChanged,

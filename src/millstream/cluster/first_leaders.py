@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.cluster.messages import LeaderFact
-    from millstream.cluster.metadata import MetadataCache, PartitionMeta
+    from millstream.cluster.metadata import MetadataCache
+    from millstream.cluster.topic_table import PartitionMeta
     from millstream.shard.reactor import Reactor, Timer
 
 WAIT_US: Final = 2_000_000

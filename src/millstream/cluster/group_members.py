@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from millstream.cluster.client import ControllerClient
-    from millstream.cluster.metadata import MetadataCache, Steps, TopicMeta
+    from millstream.cluster.metadata import MetadataCache, Steps
+    from millstream.cluster.topic_table import TopicMeta
     from millstream.core.controller.requests import Results
     from millstream.errors import MillstreamError
     from millstream.model.replication import ReplicaId

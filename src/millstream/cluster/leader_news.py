@@ -20,7 +20,8 @@ from typing import Final
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.messages import LeaderEpochs, LeaderFact
-from millstream.cluster.metadata import MetadataCache, MetadataListener, PartitionMeta, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta
 from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId, Term, node_of, replica_id
 from millstream.peers.items import PLACES_MAX, Leaders, Leadership

@@ -23,11 +23,11 @@ import msgspec
 
 from millstream.cluster.messages import LeaderFact
 from millstream.cluster.placement import ELSEWHERE
-from millstream.cluster.topic_table import TopicTable
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta, TopicTable
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import TopicConfig, topic_config
+from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.commands import (
     AclsCreated,
     AclsDeleted,
@@ -61,7 +61,6 @@ from millstream.core.controller.commands import (
 )
 from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
-from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
 from millstream.format.archive import TopicDescription
 from millstream.model.cluster import LOST, NodeId
@@ -73,71 +72,6 @@ Steps = Generator[None, None, None] | None
 """What a listener returns: nothing, or the rest of its work in steps of well under 500 µs."""
 
 DELETED_MAX: Final = 1024
-
-
-class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
-    """One partition. ``home_shard`` is its shard on this node, ``placement.ELSEWHERE`` without a replica here.
-    ``in_sync`` are the replicas that its leader reported last as in sync. ``heard``: a broker has reported since the
-    start of this one that it leads; before that ``leader`` is the one that the creation assigned.
-    """
-
-    index: int
-    raft_group: int
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    home_shard: int
-    in_sync: tuple[int, ...]
-    heard: bool = False
-    failed: tuple[int, ...] = ()
-    """Node ids of replicas that have failed (`failed_replicas`)."""
-
-
-class TopicMeta:
-    """One topic as of one revision. Not changed once made.
-
-    ``data_of`` is the event topic whose data this topic is, "" for every other one: such a topic is read by its
-    name and id, and is in no list.
-
-    ``encoded`` belongs to the Kafka handlers: pieces of responses by a key of theirs, good as long as this object is
-    the topic's current one.
-    """
-
-    __slots__ = (
-        "_config",
-        "_settings",
-        "configs",
-        "data_of",
-        "encoded",
-        "internal",
-        "lost",
-        "name",
-        "partitions",
-        "topic_id",
-    )
-
-    def __init__(
-        self, topic: TopicState, partitions: tuple[PartitionMeta, ...], settings: Settings, data_of: str = ""
-    ) -> None:
-        self.name = topic.name
-        self.data_of = data_of
-        self.topic_id = topic.topic_id
-        self.configs = topic.configs
-        """The topic's own properties, by Kafka name."""
-        self.partitions = partitions
-        self.internal = topic.name in INTERNAL_TOPICS
-        self.lost = any(part.leader == LOST for part in partitions)
-        """Whether a replica here has had no leader for some seconds."""
-        self.encoded: dict[int, bytes] = {}
-        self._settings = settings
-        self._config: TopicConfig | None = None
-
-    @property
-    def config(self) -> TopicConfig:
-        """The resolved configuration; made on first use."""
-        if self._config is None:
-            self._config = resolved_config(self.name, self.configs, self._settings)
-        return self._config
 
 
 class MetadataListener:
@@ -524,19 +458,3 @@ def live_settings(state: ControllerState, start_settings: Settings) -> Settings:
     except ConfigError as error:
         operator_log.warning("stored broker configurations are ignored: %s", error.message)
         return start_settings
-
-
-def resolved_config(name: str, configs: dict[str, str], settings: Settings) -> TopicConfig:
-    """A topic's configuration. Properties of another release that this one refuses are left out, with a log line."""
-    try:
-        return topic_config(configs, settings)
-    except ConfigError:
-        good: dict[str, str] = {}
-        for key, value in configs.items():
-            try:
-                topic_config({**good, key: value}, settings)
-            except ConfigError as error:
-                operator_log.warning("topic %s: a stored property is ignored: %s", name, error.message)
-            else:
-                good[key] = value
-        return topic_config(good, settings)

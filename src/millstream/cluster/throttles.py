@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from millstream.cluster.metadata import MetadataCache, MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener
+from millstream.cluster.topic_table import TopicMeta
 from millstream.config.forms import INT64_MAX
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
 from millstream.config.topic_properties import (
     TOPIC_PROPERTIES,
     TopicConfig,
-    topic_config,
     topic_property,
     validate_topic_property,
 )
+from millstream.config.topic_resolution import topic_config
 
 __all__ = [
     "NODE_PROPERTIES",

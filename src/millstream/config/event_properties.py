@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.config.errors import ConfigError
-from millstream.config.forms import INT32_MAX, Boolean, Choice, Form, Integer, Text, UnsupportedValue
+from millstream.config.forms import Boolean, Choice, Form, Integer, Text, UnsupportedValue
 from millstream.config.property import Property
 from millstream.errors import Rejected
 
 if TYPE_CHECKING:
     from millstream.config.event_partition import EventPartition
-    from millstream.config.settings import Settings
-    from millstream.config.topic_properties import TopicConfig
-
-EVENT_OVERHEAD_BYTES = 4096
-"""What a push of one event has around metadata and data, at most."""
 
 
 class EventPartitionText(Form[str]):
@@ -115,40 +109,6 @@ class EventProperties:
 def of_events(name: str) -> bool:
     """Whether a topic property is for event topics only."""
     return name.startswith(("events.", "kafka.view"))
-
-
-def settle_kind(config: TopicConfig, defaults: Settings) -> None:
-    """Refuse what does not go together with the kind of the topic, and give an event topic the limits of its chunks.
-
-    Raises:
-        ConfigError: with what was expected.
-    """
-    if not config.has_events:
-        strange = sorted(name for name in config.overrides if of_events(name))
-        if strange:
-            raise ConfigError(strange[0], "is a property of event topics, expected topic.kind=events beside it")
-        return
-    if config.is_compacted:
-        raise ConfigError(
-            "cleanup.policy", "compact needs keys, and events have none, expected delete with topic.kind=events"
-        )
-    if config.compression_type not in ("producer", "uncompressed"):
-        raise ConfigError(
-            "compression.type",
-            f"{config.compression_type} would keep consumers from reading ranges of data, expected producer with "
-            "topic.kind=events",
-        )
-    if config.event_partition.path:
-        raise ConfigError("events.partition", "names a path, expected none: chunks lie in the data directory")
-    if config.events_max_bytes + EVENT_OVERHEAD_BYTES > defaults.socket_request_max_bytes:
-        raise ConfigError(
-            "events.max.bytes",
-            f"{config.events_max_bytes} and {EVENT_OVERHEAD_BYTES} around it are more than the broker's "
-            f"socket.request.max.bytes, which is {defaults.socket_request_max_bytes}; no such event could arrive",
-        )
-    own = config.__dict__
-    own["segment_bytes"] = INT32_MAX
-    own["max_message_bytes"] = defaults.socket_request_max_bytes
 
 
 def _event_partition(text: str) -> EventPartition:

@@ -7,14 +7,9 @@ whose ``table.mode`` is not ``off``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from millstream.config.errors import ConfigError
 from millstream.config.forms import Boolean, Choice, Form, Integer, Words
 from millstream.config.property import Property
-
-if TYPE_CHECKING:
-    from millstream.config.topic_properties import TopicConfig
 
 _COLUMN = re.compile(r"\w+")
 _PART = re.compile(r"\w+|[a-z]+\((\d+ )?\w+\)")
@@ -122,19 +117,3 @@ class TableProperties:
 def of_tables(name: str) -> bool:
     """Whether a topic property concerns only topics that are tables."""
     return name.startswith("table.")
-
-
-def settle_table(config: TopicConfig) -> None:
-    """Raise ConfigError for properties that contradict each other, or the kind of the topic."""
-    if config.table_mode == "off":
-        return
-    if not config.table_sink:
-        raise ConfigError(
-            "table.mode", f"{config.table_mode} needs table.sink as well: the table, such as iceberg:lake.orders"
-        )
-    if config.table_mode != "append" and not config.table_key:
-        raise ConfigError(
-            "table.mode", f"{config.table_mode} needs table.key as well: the columns that tell rows apart"
-        )
-    if config.has_events:
-        raise ConfigError("table.mode", "an event topic cannot be a table, because events have data beside them")

@@ -1,4 +1,4 @@
-"""Topic properties: the configuration of one topic, with defaults from the node's settings.
+"""Topic properties: the configuration of one topic. ``topic_resolution`` makes it from the topic's own and the node's.
 
 Each property names the node settings of its default in order of precedence (Kafka's synonyms), with the factor between
 their units. Values are transferred and stored in Kafka's spelling; the command line converts ``512MiB`` before it
@@ -14,24 +14,16 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from millstream.config.errors import ConfigError
-from millstream.config.event_properties import EventProperties, settle_kind
+from millstream.config.event_properties import EventProperties
 from millstream.config.forms import Boolean, Form, Only, OptionalInteger, Words
 from millstream.config.property import Property, declared
-from millstream.config.relations import shared_needs
 from millstream.config.settings import Settings, unknown_name
-from millstream.config.table_properties import TableProperties, settle_table
+from millstream.config.table_properties import TableProperties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 T = TypeVar("T")
-
-INDEX_ENTRY_BYTES = 20
-"""Size of one entry of a segment's index (``format.index``)."""
-
-INDEX_INTERVAL_MIN_BYTES = 4096
-"""Minimum bytes of a segment per index entry, whatever index.interval.bytes says."""
 
 _THROTTLED = re.compile(r"\d+:\d+")
 _MINUTE_MS = 60_000
@@ -413,92 +405,6 @@ def synonyms_of(name: str) -> tuple[Synonym, ...]:
 def validate_topic_property(name: str, value: str) -> None:
     """Raise ConfigError if ``value``, in Kafka's spelling, is invalid for the topic property ``name``."""
     topic_property(name).read(value, plain=True)
-
-
-def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfig:
-    """Resolve a topic's own properties over the node's defaults.
-
-    Raises ConfigError for an unknown name or a bad value. Relations across the two (a batch must fit a request frame)
-    are checked here too.
-    """
-    resolved = TopicConfig()
-    own = resolved.__dict__
-    for declaration in TOPIC_PROPERTIES.values():
-        own[declaration.field] = default_of(declaration, defaults)
-    for name, text in overrides.items():
-        declaration = topic_property(name)
-        own[declaration.field] = declaration.read(text, plain=True)
-    if resolved.internal_segment_bytes is not None:
-        own["segment_bytes"] = resolved.internal_segment_bytes
-    own["retention_bytes"] = max(resolved.retention_bytes, -1)
-    own["segment_bytes"] = min(resolved.segment_bytes, _indexed_bytes(resolved))
-    if resolved.is_tiered and resolved.is_compacted:
-        if "storage.mode" in overrides:
-            raise ConfigError(
-                "storage.mode",
-                "a compacted topic cannot be tiered, because compaction rewrites segments that are archived. A local "
-                "topic that was compacted can be: set cleanup.policy=delete. For compacted records of a tiered topic "
-                "create another topic and copy the records",
-            )
-        own["storage_mode"] = "local"
-    _check_shared(resolved, overrides, defaults)
-    if resolved.is_tiered and defaults.seeds and not defaults.objects_url:
-        raise ConfigError(
-            "storage.mode",
-            "a tiered topic of a cluster needs an object store that every broker reaches; start each broker with "
-            "--set objects.url=URL",
-        )
-    if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms:
-        raise ConfigError(
-            "min.compaction.lag.ms",
-            f"{resolved.min_compaction_lag_ms} is more than max.compaction.lag.ms, which is "
-            f"{resolved.max_compaction_lag_ms}",
-        )
-    if resolved.max_message_bytes > defaults.socket_request_max_bytes:
-        if "max.message.bytes" in overrides:
-            raise ConfigError(
-                "max.message.bytes",
-                f"{resolved.max_message_bytes} is more than the broker's socket.request.max.bytes, which is "
-                f"{defaults.socket_request_max_bytes}; no such batch could arrive",
-            )
-        own["max_message_bytes"] = defaults.socket_request_max_bytes
-    own["overrides"] = MappingProxyType(dict(overrides))
-    settle_kind(resolved, defaults)
-    settle_table(resolved)
-    return resolved
-
-
-_SHARED_SEGMENT_BYTES = 16 << 20
-"""Largest segment of a shared topic: each goes from the disk as a whole when all of it is uploaded."""
-
-
-def _check_shared(resolved: TopicConfig, overrides: Mapping[str, str], defaults: Settings) -> None:
-    """Bound the segments of a shared topic. Raise ConfigError for one that cannot be shared; one shared by default
-    becomes local.
-    """
-    if not resolved.is_shared:
-        return
-    if resolved.is_compacted:
-        why = "a compacted topic cannot be shared, because compaction rewrites what is uploaded"
-    elif resolved.has_events:
-        why = "an event topic cannot be shared, because its chunks are files; expected local or tiered"
-    else:
-        why = shared_needs(defaults)
-        why = f"a shared topic {why}" if why else ""
-    if not why:
-        resolved.__dict__["segment_bytes"] = min(resolved.segment_bytes, _SHARED_SEGMENT_BYTES)
-    elif "storage.mode" in overrides:
-        raise ConfigError("storage.mode", why)
-    else:
-        resolved.__dict__["storage_mode"] = "local"
-
-
-def _indexed_bytes(config: TopicConfig) -> int:
-    """Bytes of a segment that an index of ``segment.index.bytes`` can cover. At least 1, since a first batch always
-    fits.
-    """
-    entries = config.segment_index_bytes // INDEX_ENTRY_BYTES
-    return max(entries * max(config.index_interval_bytes, INDEX_INTERVAL_MIN_BYTES), 1)
 
 
 def default_of(declaration: Property[Any], defaults: Settings) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
     from millstream.coordinator.marker_sender import WriteMarker
     from millstream.coordinator.transactions import Transactions
-    from millstream.core.txn.transaction import TopicPartition
+    from millstream.core.txn.image import TopicPartition
     from millstream.peers.calls import CallDone, Calls
 
 ADD_PARTITIONS: Final = 16

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataListener
 from millstream.cluster.placement import ELSEWHERE
+from millstream.cluster.topic_table import TopicMeta
 from millstream.coordinator.state_partition import State
 from millstream.errors import MillstreamError, Rejected
 from millstream.model.cluster import NodeId

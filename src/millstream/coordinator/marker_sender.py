@@ -10,8 +10,8 @@ A coordinator that stops leaves the rest to its successor, which finds the decis
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from millstream.core.txn.image import TopicPartition
 from millstream.core.txn.messages import SendMarkers
-from millstream.core.txn.transaction import TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch
 from millstream.partition.append.markers import Marker

@@ -17,7 +17,8 @@ does not accept the call (overload), the client gets COORDINATOR_NOT_AVAILABLE a
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataListener
+from millstream.cluster.topic_table import TopicMeta
 from millstream.coordinator.asks import (
     ASK,
     DESCRIBE,

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataListener
+from millstream.cluster.topic_table import TopicMeta
 from millstream.coordinator.share_state_partition import ShareStatePartition
 from millstream.coordinator.share_state_records import from_wire, to_wire
 from millstream.coordinator.state_partition import State

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millstream.cluster.metadata import TopicMeta
 from millstream.cluster.placement import ELSEWHERE
+from millstream.cluster.topic_table import TopicMeta
 from millstream.coordinator.hashing import partition_of
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode

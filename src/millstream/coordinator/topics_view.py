@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataListener
+from millstream.cluster.topic_table import TopicMeta
 from millstream.core.group.topics import Topic
 
 if TYPE_CHECKING:

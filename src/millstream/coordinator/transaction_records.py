@@ -6,8 +6,8 @@ decode raises ``Corruption``: an outcome that was decided must not be forgotten.
 
 from typing import Final
 
+from millstream.core.txn.image import Image
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import Image
 from millstream.errors import Corruption
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.transaction_storage import (

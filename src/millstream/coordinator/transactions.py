@@ -21,6 +21,7 @@ from millstream.coordinator.state_partition import State
 from millstream.coordinator.state_topic import Loads, StateTopic
 from millstream.coordinator.transactions_partition import Done, NextId, TransactionsPartition
 from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.txn.image import EPOCH_PER_TRANSACTION, TopicPartition
 from millstream.core.txn.messages import (
     AddPartitions,
     Answer,
@@ -31,7 +32,6 @@ from millstream.core.txn.messages import (
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, TopicPartition
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion

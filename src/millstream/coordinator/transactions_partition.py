@@ -16,6 +16,7 @@ from millstream.coordinator.state_partition import KeptLog, State, StatePartitio
 from millstream.coordinator.transaction_records import decode_transaction, encode_transaction
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.coordinator import TransactionCoordinator
+from millstream.core.txn.image import Image
 from millstream.core.txn.messages import (
     AbortOverdue,
     Answer,
@@ -30,7 +31,6 @@ from millstream.core.txn.messages import (
     SendMarkers,
     TransactionSettings,
 )
-from millstream.core.txn.transaction import Image
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.wire.records import BatchHeader, iter_records

@@ -40,8 +40,8 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from crc32c import crc32c
 
+from millstream.core.txn.image import EPOCH_MAX
 from millstream.core.txn.partition_state import PartitionTransactions
-from millstream.core.txn.transaction import EPOCH_MAX
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId, Sequence

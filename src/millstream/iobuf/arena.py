@@ -12,8 +12,7 @@ other processes only read, through ``view`` and a descriptor (offset, length).
 ``allocate`` takes a fragment from the free list of its size class: from the current slab, then from another slab of the
 class with a free fragment, then from an untouched slab, then from an idle slab of any class. If nothing is left, it
 calls ``on_pressure`` once (a cache that can give memory back) and then raises ``ArenaFull``. An overload fails one
-request
-and never takes more memory.
+request and never takes more memory.
 
 *Blocks* of 1 MiB are taken from the other end of the mapping. ``allocate_block`` returns None without one, so its
 callers must work without. Slabs take precedence: when none is left, an idle block becomes eight slabs. Eight idle slabs

@@ -30,9 +30,7 @@ class EndOfBuffer(Rejected):
 
 
 class IoBuf:
-    """A sequence of byte ranges of fragments, read as one buffer. ``parts`` iterates the ranges, ``views`` the
-    bytes.
-    """
+    """A sequence of byte ranges of fragments, read as one buffer. ``parts`` are the ranges, ``views`` the bytes."""
 
     __slots__ = ("_parts", "_size")
 

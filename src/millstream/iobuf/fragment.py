@@ -9,13 +9,11 @@
 
 ``Arena.allocate`` returns a fragment with one reference. ``share`` adds a reference, ``release`` drops one. At zero the
 fragment is back in its slab and may be allocated again at once, so a holder must not use ``view`` after its release.
-With
-poisoning, released bytes are overwritten and checked at the next allocation: a reader that kept a view sees garbage,
-and a writer that kept one stops the process with the fragment's allocation site.
+With poisoning, released bytes are overwritten and checked at the next allocation: a reader that kept a view sees
+garbage, and a writer that kept one stops the process with the fragment's allocation site.
 
 Only the process that owns the arena may share and release; other shards hold a ``ForeignFragment``. The count is a
-plain
-integer, because a shard has one thread. One release too many raises ``AssertionError``.
+plain integer, because a shard has one thread. One release too many raises ``AssertionError``.
 
 Python objects are reused with their bytes: a fragment and its memoryview are created once, when the slab is carved.
 """

@@ -7,9 +7,8 @@ before, so that a buffer wastes at most a third and freed memory fits the next r
 
 The table comes from thread-per-core buffer management (``io_allocation_size``). A larger buffer is a chain, or a
 *block* of ``BLOCK_BYTES`` while memory is in one piece. Fragments are carved from slabs of ``SLAB_BYTES``. If the size
-does
-not divide a slab, the slab's tail stays unused (never touched, so not resident): 29525 fits four times and 131072 once,
-but 44288, 66432 and 99648 leave a quarter or more of the *budget* unused. Long-lived buffers such as a log cache
+does not divide a slab, the slab's tail stays unused (never touched, so not resident): 29525 fits four times and 131072
+once, but 44288, 66432 and 99648 leave a quarter or more of the *budget* unused. Long-lived buffers such as a log cache
 therefore use 29525 and 131072.
 
 A size beyond the table raises ``ValueError``; the caller must use a chain.

@@ -13,7 +13,8 @@ from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
-    from millstream.cluster.metadata import MetadataCache, PartitionMeta
+    from millstream.cluster.metadata import MetadataCache
+    from millstream.cluster.topic_table import PartitionMeta
 
 NO_LEADER: Final = -1
 """Node id that stands for no leader."""

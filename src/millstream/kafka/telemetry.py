@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps
+from millstream.cluster.topic_table import TopicMeta
 from millstream.core.client_telemetry import Attributes, ClientTelemetry, id_text
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode

@@ -18,9 +18,10 @@ What is absent: what is in an object and when it is uploaded (``tiers``), caches
 """
 
 from millstream.objects.errors import Conflict, Denied, NotFound, ShortRead, Throttled
+from millstream.objects.opening import check_store, open_store
 from millstream.objects.retrying import Retrying
 from millstream.objects.store import ABSENT, ObjectInfo, ObjectKey, ObjectStore, Version
-from millstream.objects.url import StoreUrl, check_store, open_store, parse_url
+from millstream.objects.url import StoreUrl, parse_url
 
 __all__ = [
     "ABSENT",

@@ -1,4 +1,4 @@
-"""URLs of object stores, and how a store is opened.
+"""URLs of object stores.
 
 ==============================  ========================================================================
 ``file:///var/lib/bucket``      a directory; ``file:`` may be left out of an absolute path
@@ -7,27 +7,20 @@
 ``az://container/prefix``       Azure Blob Storage of the account ``AZURE_STORAGE_ACCOUNT_NAME``
 ==============================  ========================================================================
 
-A URL holds no credentials: they come from the environment (``objects.credentials``). Everything but a directory needs
-the extra ``millstream[objects]``; the error of ``open_store`` says so.
+A URL holds no credentials: they come from the environment (``objects.credentials``).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from millstream.errors import Rejected, how_to_install
-from millstream.objects.local import LocalStore
-from millstream.objects.retrying import PATIENCE_S, Retrying
+from millstream.errors import Rejected
 from millstream.objects.store import check_key
-
-if TYPE_CHECKING:
-    from millstream.objects.store import ObjectStore
 
 SCHEMES: Final = ("file", "s3", "gs", "az")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -74,35 +67,3 @@ def parse_url(text: str) -> StoreUrl:
     if prefix:
         check_key(prefix)
     return StoreUrl(url.scheme, url.netloc, prefix)
-
-
-def check_store(text: str) -> None:
-    """Raises Rejected, with the remedy, if `open_store` would: the URL is wrong, or a package is missing."""
-    url = parse_url(text)
-    if url.scheme != "file" and find_spec("obstore") is None:
-        raise _lacks_package(url)
-
-
-def _lacks_package(url: StoreUrl) -> Rejected:
-    return Rejected(f"the object store {url} needs one more package: {how_to_install('objects')}, then start again")
-
-
-def open_store(text: str, patience_s: float = PATIENCE_S) -> ObjectStore:
-    """The store of a URL, with retries and limits; a call fails after ``patience_s``.
-
-    Opening makes no request to a remote store. A directory is created if it is missing.
-
-    Raises:
-        Rejected: the URL is wrong, or the extra ``millstream[objects]`` is not installed.
-        Unavailable, Denied: the directory cannot be used.
-    """
-    url = parse_url(text)
-    if url.scheme == "file":
-        return Retrying(LocalStore(url.path), patience_s)
-    try:
-        from millstream.objects.remote import RemoteStore
-    except ModuleNotFoundError as error:
-        if error.name != "obstore":
-            raise
-        raise _lacks_package(url) from None
-    return Retrying(RemoteStore(url), patience_s)

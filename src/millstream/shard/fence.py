@@ -7,10 +7,9 @@ A ring needs three guarantees:
    memoryview's C code.
 2. *my store before my next load*, for "I go to sleep; is there really nothing?" against "I published; does it sleep?".
    This one order x86-64 does **not** give: a store may wait in the store buffer while a later load is answered. It
-   takes a locked instruction on both sides. ``fence`` is one: a non-blocking acquire of an uncontended
-   ``threading.Lock``
-   is a locked compare-and-swap (sem_trywait; from CPython 3.13 on its own atomic), and so is the release. About 0.1 µs,
-   no system call.
+   takes a locked instruction on both sides. ``fence`` is one: a non-blocking acquire of an uncontended lock of
+   ``threading`` is a locked compare-and-swap (sem_trywait; from CPython 3.13 on its own atomic), and so is the release.
+   About 0.1 µs, no system call.
 3. an index that is never seen half written: ``memoryview.cast("Q")`` stores eight aligned bytes with one instruction.
 
 On other machines (``STRONG`` is False) acquire and release are weaker than a full barrier, and the hardware does not

@@ -25,9 +25,10 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,6 +43,8 @@ _UNUSED_S: Final = 30 * 86_400
 """Archives that no session has used for this long belong to a Java or Spark that is no longer installed."""
 _MAKE_TIMEOUT_S: Final = 900
 _CHUNK_BYTES: Final = 1 << 20
+_QUERIES: Final = "millstream.spark.archived_queries"
+"""The program whose classes are stored."""
 
 
 class Archive(msgspec.Struct, frozen=True):
@@ -181,34 +184,6 @@ def remove_unused(directory: Path, now_s: float) -> None:
                 path.unlink()
 
 
-def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
-    return batches
-
-
-def run_queries() -> None:
-    """What a session loads: a stream with batches in Python, a join, JSON, a file format."""
-    from millstream.spark.spark_session import session
-
-    spark = session("classes", conf={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
-    spark.sparkContext.setLogLevel("OFF")
-    with tempfile.TemporaryDirectory() as place:
-        numbers = spark.range(10)
-
-        def write(frame: Any, number: int) -> None:
-            kept = frame.mapInArrow(_unchanged, frame.schema)
-            kept.selectExpr("to_json(struct(value)) AS value").write.parquet(f"{place}/{number}")
-            frame.join(numbers, frame.value == numbers.id, "left").count()
-
-        stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{place}/checkpoint")
-        query = writer.trigger(processingTime="0 seconds").start()
-        while len(query.recentProgress) < 2:
-            if query.awaitTermination(1):
-                raise RuntimeError("the stream ended by itself")
-        query.stop()
-    spark.stop()
-
-
 def _own_cache() -> Path | None:
     directory = cache_home()
     directory.mkdir(parents=True, exist_ok=True)
@@ -243,7 +218,9 @@ def _run(options: str, new: Path) -> str | None:
     java_home = find_java_home()
     env = {**os.environ, SETTING: "off", "JAVA_HOME": java_home, "SPARK_SUBMIT_OPTS": options}
     env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[2]", __file__, "queries"]
+    program = find_spec(_QUERIES)
+    assert program is not None and program.origin is not None, "a module of this package is missing"
+    command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[2]", program.origin]
     with tempfile.TemporaryDirectory() as place:
         try:
             done = subprocess.run(
@@ -256,11 +233,8 @@ def _run(options: str, new: Path) -> str | None:
     return f"the session ended with status {done.returncode}: {done.stderr[-2000:]}"
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Make the archive of this Java and this Spark, and remove those that no session has used for 30 days."""
-    if arguments == ["queries"]:
-        run_queries()
-        return 0
     archive = archive_for(find_java_home())
     if archive is None:
         sys.stderr.write(f"{cache_home()} may be written by others: no archive is made\n")
@@ -277,4 +251,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

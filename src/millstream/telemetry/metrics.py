@@ -13,9 +13,8 @@ header::
     cell 1  started, µs           (a cache line of its own)
 
 ``table`` declares what exists. Handles (``Counter``, ``Gauge``, ``Histogram``) are bound once by name; a wrong name or
-label
-raises ``KeyError`` there. A handle's ``cells`` and ``index`` are public for the few places where a method call is too
-expensive: ``cells[index] += 1``.
+label raises ``KeyError`` there. A handle's ``cells`` and ``index`` are public for the few places where a method call is
+too expensive: ``cells[index] += 1``.
 """
 
 from __future__ import annotations

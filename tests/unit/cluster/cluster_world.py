@@ -14,10 +14,11 @@ from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller
 from millstream.cluster.follower import Follower
 from millstream.cluster.load import load_cluster
-from millstream.cluster.metadata import MetadataCache, MetadataListener, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.snapshots import Snapshots
 from millstream.cluster.state_files import SnapshotStore, controller_log_directory
+from millstream.cluster.topic_table import TopicMeta
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import AnyCommand, decode_command
 from millstream.core.controller.requests import AnyRequest, CreateTopic, CreateTopics, Results

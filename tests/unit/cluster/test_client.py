@@ -3,8 +3,8 @@
 from cluster_world import World
 
 from millstream.cluster.client import CREATIONS_MAX
-from millstream.cluster.metadata import TopicMeta
 from millstream.cluster.producer_ids import AGAIN_US, BLOCK, LOW, WAIT_US, WAITERS_MAX
+from millstream.cluster.topic_table import TopicMeta
 from millstream.core.controller.commands import ProducerIdsAllocated, TopicCreated
 from millstream.core.controller.requests import DeleteTopics, TopicReference
 from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable

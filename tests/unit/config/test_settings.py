@@ -10,7 +10,7 @@ from millstream.config.listeners import Listener
 from millstream.config.load import settings_of, variable_of
 from millstream.config.relations import remarks
 from millstream.config.settings import without_effect
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.model.error_code import ErrorCode
 
 

@@ -12,7 +12,7 @@ from millstream.config import (
     validate_topic_property,
 )
 from millstream.config.describe import SOURCE_DEFAULT, SOURCE_DYNAMIC_BROKER, SOURCE_STATIC_BROKER, SOURCE_TOPIC
-from millstream.config.topic_properties import INDEX_ENTRY_BYTES, INDEX_INTERVAL_MIN_BYTES
+from millstream.config.topic_resolution import INDEX_ENTRY_BYTES, INDEX_INTERVAL_MIN_BYTES
 from millstream.format import index as format_index
 from millstream.storage.log.cache import PLACE_BYTES
 

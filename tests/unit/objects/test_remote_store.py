@@ -16,9 +16,10 @@ from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavail
 from millstream.model.quantities import FilePosition
 from millstream.objects.credentials import files
 from millstream.objects.errors import Conflict, Denied, NotFound, Throttled, Unsupported
+from millstream.objects.opening import open_store
 from millstream.objects.remote import RemoteStore
 from millstream.objects.store import ABSENT, Version
-from millstream.objects.url import open_store, parse_url
+from millstream.objects.url import parse_url
 
 
 class TestS3(StoreSuite):

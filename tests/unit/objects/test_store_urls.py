@@ -9,8 +9,9 @@ import pytest
 from millstream.errors import Rejected
 from millstream.objects.credentials import aws_settings
 from millstream.objects.errors import Denied
+from millstream.objects.opening import open_store
 from millstream.objects.store import ObjectKey
-from millstream.objects.url import StoreUrl, open_store, parse_url
+from millstream.objects.url import StoreUrl, parse_url
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from append_support import batch
 from lagging_support import LaggingGroup
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.format.events.batch import Producer, build_event_batch
 from millstream.format.names import staged_directory
 from millstream.model.quantities import TimestampMs

@@ -3,7 +3,7 @@
 import msgspec
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.iobuf import ArenaFull
 from millstream.partition.append.checks import append

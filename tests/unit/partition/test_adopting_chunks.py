@@ -7,7 +7,7 @@ import pytest
 from adopting_support import TOPIC, Node, event_batch, received
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.format.events.chunk import ChunkLimits, log_directory
 from millstream.model.events import PartitionIndex
 from millstream.storage.chunks import ChunkDisk

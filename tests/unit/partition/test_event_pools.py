@@ -8,7 +8,7 @@ from append_support import NOW, Acks, MemoryLog
 
 from millstream.config.event_partition import PoolShape
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format.events.batch import build_event_batch
 from millstream.iobuf import Arena, IoBuf

@@ -9,7 +9,7 @@ from append_support import NOW, Acks, batch, put
 from lagging_support import NOT_LEADER, LaggingGroup
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.producer_state import Duplicate, ProducerBudget, ProducerState, Verdict
 from millstream.errors import Unavailable
 from millstream.model.error_code import ErrorCode

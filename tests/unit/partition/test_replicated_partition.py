@@ -7,7 +7,7 @@ import pytest
 from append_support import NOW, Acks, batch, put
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Append, LogPoint, TermRun
 from millstream.model.error_code import ErrorCode

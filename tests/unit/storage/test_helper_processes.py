@@ -11,7 +11,7 @@ import pytest
 from storage_support import append
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.iobuf import Arena
 from millstream.shard.context import Shard
 from millstream.shard.process import EXIT_CHILD, EXIT_OK

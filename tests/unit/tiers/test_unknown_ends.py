@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format.manifest import ArchiveId
 from millstream.model.error_code import ErrorCode

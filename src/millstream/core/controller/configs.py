@@ -18,7 +18,8 @@ from millstream.config.forms import TYPE_LIST
 from millstream.config.group_properties import SHARE_PREFIX, STREAMS_PREFIX, group_config
 from millstream.config.property import Property
 from millstream.config.settings import NODE_PROPERTIES, Settings, node_property, split_listener
-from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of, topic_config
+from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of
+from millstream.config.topic_resolution import topic_config
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     SHARE_GROUPS,

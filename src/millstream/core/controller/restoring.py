@@ -24,7 +24,7 @@ from typing import Final
 
 from millstream.config.errors import ConfigError
 from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.controller.brokers import too_low
 from millstream.core.controller.commands import (
     RESTORING_PARTITIONS,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from millstream.config.topic_properties import topic_config
+from millstream.config.topic_resolution import topic_config
 from millstream.core.controller.brokers import internal_factor
 from millstream.core.controller.commands import (
     ASSIGNED,

@@ -13,7 +13,7 @@ shard that stops coordinating calls ``unload``, which returns the tokens that st
 or PrepareAbort is durable, and markers follow (D5). A coordinator that loads a decided transaction writes its markers,
 again if need be. A producer that starts fences the one before it, whose epoch is over when the response leaves (D4). A
 transaction that is open for longer than its timeout is aborted. No producer gets the last epoch: one whose epochs are
-exhausted gets another producer id, whichever way its transaction ends (`core.txn.transaction`).
+exhausted gets another producer id, whichever way its transaction ends (`core.txn.image`).
 
 **While something is in flight** for a transactional id, its further requests wait, up to ``PATIENCE_US``, and are then
 refused with CONCURRENT_TRANSACTIONS, which clients repeat. (Apache Kafka refuses them at once.)
@@ -28,6 +28,21 @@ import heapq
 from collections.abc import Iterable
 from typing import Final
 
+from millstream.core.txn.image import (
+    EPOCH_MAX,
+    EPOCH_PER_TRANSACTION,
+    EXHAUSTED,
+    NO_EPOCH,
+    NO_PRODUCER,
+    Image,
+    completed,
+    fenced,
+    prepared,
+    timed_out,
+    with_new_id,
+    with_next_epoch,
+    with_partitions,
+)
 from millstream.core.txn.messages import (
     AbortOverdue,
     AddPartitions,
@@ -48,22 +63,7 @@ from millstream.core.txn.messages import (
     Write,
 )
 from millstream.core.txn.state import PREPARING, TransactionState
-from millstream.core.txn.transaction import (
-    EPOCH_MAX,
-    EPOCH_PER_TRANSACTION,
-    EXHAUSTED,
-    NO_EPOCH,
-    NO_PRODUCER,
-    Image,
-    Transaction,
-    completed,
-    fenced,
-    prepared,
-    timed_out,
-    with_new_id,
-    with_next_epoch,
-    with_partitions,
-)
+from millstream.core.txn.transaction import Transaction
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerId
 

@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from millstream.core.txn.transaction import NO_EPOCH, NO_PRODUCER, Image, TopicPartition
+from millstream.core.txn.image import NO_EPOCH, NO_PRODUCER, Image, TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
 

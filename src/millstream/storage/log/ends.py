@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.format.index import NO_TIMESTAMP, SegmentSummary
+from millstream.storage.log.segment_list import LATE
+
 if TYPE_CHECKING:
     from millstream.model.quantities import BytePosition, Offset, TimestampMs
     from millstream.model.replication import RaftPosition, Term
@@ -58,6 +61,21 @@ class LogEnd(NamedTuple):
             raft_position,
             term,
             write_term,
+        )
+
+    def summary(self) -> SegmentSummary:
+        """What the index of the segment was to say then."""
+        segment = self.segment
+        return SegmentSummary(
+            segment.base_offset,
+            self.offset,
+            self.position - segment.stream,
+            NO_TIMESTAMP if self.min_timestamp == LATE else self.min_timestamp,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            segment.created_ms,
+            sealed=False,
+            generation=segment.generation,
         )
 
 

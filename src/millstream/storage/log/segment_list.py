@@ -20,9 +20,8 @@ from millstream.model.quantities import BytePosition, Offset, TimestampMs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.storage.log.ends import LogEnd
-
-_LATE: Final = TimestampMs(2**63 - 1)
+LATE: Final = TimestampMs(2**63 - 1)
+"""Smallest timestamp of a segment without a batch."""
 
 
 class SegmentInfo(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ class Segment:
         self.end_offset: Offset = base_offset
         self.stream: BytePosition = stream
         self.size_bytes = 0
-        self.min_timestamp: TimestampMs = _LATE
+        self.min_timestamp: TimestampMs = LATE
         self.max_timestamp: TimestampMs = NO_TIMESTAMP
         self.max_timestamp_offset = Offset(-1)
         self.created_ms = created_ms
@@ -105,27 +104,12 @@ class Segment:
             self.base_offset,
             self.end_offset,
             self.size_bytes,
-            NO_TIMESTAMP if self.min_timestamp == _LATE else self.min_timestamp,
+            NO_TIMESTAMP if self.min_timestamp == LATE else self.min_timestamp,
             self.max_timestamp,
             self.max_timestamp_offset,
             self.created_ms,
             self.sealed if sealed is None else sealed,
             self.generation,
-        )
-
-    def summary_at(self, end: LogEnd) -> SegmentSummary:
-        """What its index is to say as of an earlier moment."""
-        low = NO_TIMESTAMP if end.min_timestamp == _LATE else end.min_timestamp
-        return SegmentSummary(
-            self.base_offset,
-            end.offset,
-            end.position - self.stream,
-            low,
-            end.max_timestamp,
-            end.max_timestamp_offset,
-            self.created_ms,
-            sealed=False,
-            generation=self.generation,
         )
 
     @classmethod
@@ -134,7 +118,7 @@ class Segment:
         segment = cls(directory, summary.base_offset, stream, summary.created_ms, summary.generation)
         segment.end_offset = summary.end_offset
         segment.size_bytes = summary.size_bytes
-        segment.min_timestamp = _LATE if summary.min_timestamp == NO_TIMESTAMP else summary.min_timestamp
+        segment.min_timestamp = LATE if summary.min_timestamp == NO_TIMESTAMP else summary.min_timestamp
         segment.max_timestamp = summary.max_timestamp
         segment.max_timestamp_offset = summary.max_timestamp_offset
         segment.sealed = summary.sealed

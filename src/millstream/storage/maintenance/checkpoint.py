@@ -119,7 +119,7 @@ class _LogCapture:
         self.segments: list[tuple[Segment, SegmentSummary]] = [(one, one.summary()) for one in self.rolled]
         segment = end.segment
         if end.position > segment.stream and segment not in self.rolled and not segment.dead:
-            self.segments.append((segment, segment.summary_at(end)))
+            self.segments.append((segment, end.summary()))
         self.files: list[tuple[str, bytes]] = []
         self.old: list[int] = []
         """Offsets of snapshots whose files are removed when this one is there."""

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from millstream.core.txn.coordinator import PATIENCE_US, TransactionCoordinator
+from millstream.core.txn.image import Image
 from millstream.core.txn.messages import (
     AbortOverdue,
     AddPartitions,
@@ -21,7 +22,6 @@ from millstream.core.txn.messages import (
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import Image
 from millstream.model.error_code import ErrorCode
 
 OK = ErrorCode.NONE

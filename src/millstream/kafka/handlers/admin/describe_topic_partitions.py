@@ -5,7 +5,8 @@ the setting ``max.request.partition.size.limit``, and its cursor is where the ne
 could have returned is INVALID_REQUEST for every topic. Unknown topics are answered with an error and never created.
 """
 
-from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta
 from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
 from millstream.kafka.cluster_view import TOPIC_OPERATIONS, partition_view
 from millstream.kafka.context import Node, RequestContext

@@ -11,7 +11,7 @@ A client that names partitions gets an answer for each; one that asks for all of
 from collections.abc import Callable
 from typing import Final
 
-from millstream.cluster.metadata import PartitionMeta
+from millstream.cluster.topic_table import PartitionMeta
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.timeouts import bounded_ms

@@ -8,7 +8,7 @@ single node has no other replica.
 
 from typing import Final
 
-from millstream.cluster.metadata import PartitionMeta
+from millstream.cluster.topic_table import PartitionMeta
 from millstream.core.fetch_session import SessionPartition
 from millstream.kafka.cluster_view import brokers
 from millstream.kafka.context import Node, RequestContext

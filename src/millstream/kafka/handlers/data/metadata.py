@@ -31,7 +31,8 @@ input (an id where the version has none, neither name nor id) is INVALID_REQUEST
 from collections.abc import Iterable
 from typing import Final
 
-from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta
 from millstream.core.controller.topic_names import (
     CLUSTER_METADATA,
     INTERNAL_TOPICS,

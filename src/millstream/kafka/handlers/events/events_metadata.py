@@ -6,7 +6,7 @@ The response has first and next event ids of this broker's partitions only; the 
 from collections.abc import Callable
 from typing import Final
 
-from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.topic_table import TopicMeta
 from millstream.format.events.chunk import partition_uuid
 from millstream.kafka.cluster_view import brokers
 from millstream.kafka.context import Node, RequestContext

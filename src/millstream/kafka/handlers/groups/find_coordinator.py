@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.topic_table import TopicMeta
 from millstream.coordinator.hashing import partition_of
 from millstream.core.controller.features import has_share_groups
 from millstream.core.controller.topic_names import GROUP_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
