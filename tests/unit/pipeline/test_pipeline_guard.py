@@ -319,6 +319,31 @@ def test_a_damaged_record_of_a_delta_table_is_named(tmp_path):
         opened(tmp_path, "delta", "two")
 
 
+def test_a_damaged_record_of_an_iceberg_table_is_named_and_properties_of_others_are_left_alone(tmp_path):
+    opened(tmp_path, "iceberg").append([{"n": 1}], ends(1))
+    with Writer(tmp_path, "iceberg").iceberg().transaction() as transaction:
+        transaction.set_properties({"millstream.team": "ours", "millstream.p.s": "{}"})
+    Writer(tmp_path, "iceberg").table.inspect(N)
+    with pytest.raises(Rejected, match=r"the property millstream\.p\.s of the table is damaged"):
+        Writer(tmp_path, "iceberg").sink.take()
+    with Writer(tmp_path, "iceberg").iceberg().transaction() as transaction:
+        transaction.remove_properties("millstream.p.s")
+    two = opened(tmp_path, "iceberg", "two")
+    assert two.sink.last.offsets == ends(1)
+
+
+def test_a_claim_of_a_parquet_directory_that_was_cut_off_keeps_no_run_out(tmp_path):
+    os.makedirs(tmp_path / "t" / "_millstream_staging" / "p.s" / "1")
+    os.makedirs(tmp_path / "t" / "_millstream_staging" / "p.s" / "new-1")
+    one = opened(tmp_path, "parquet")
+    one.append([{"n": 1}], ends(1))
+    two = opened(tmp_path, "parquet", "two")
+    with pytest.raises(TakenOver):
+        one.append([{"n": 2}], ends(2))
+    two.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2]
+
+
 def test_a_property_that_was_removed_hides_no_record_of_an_iceberg_table(tmp_path):
     one = opened(tmp_path, "iceberg")
     one.append([{"n": 1}], ends(1))

@@ -15,6 +15,7 @@ Files carry Iceberg's field ids, and upkeep reads them by id: a name may belong 
 A record has the ids of the writer's columns (``iceberg_columns``).
 """
 
+import contextlib
 import datetime as dt
 import logging
 import os
@@ -683,7 +684,13 @@ def _guard(table: Any, owner: str) -> CommitRecord | None:
     text = table.properties.get(_property(owner))
     if text is None:  # its owner may have removed the property
         return _newest_record(table, owner)
-    return msgspec.json.decode(text, type=CommitRecord)
+    try:
+        return msgspec.json.decode(text, type=CommitRecord)
+    except msgspec.MsgspecError as error:
+        raise Rejected(
+            f"the property {_property(owner)} of the table is damaged ({error}); remove it: the table's snapshots have "
+            "the record, too"
+        ) from None
 
 
 def _standing(table: Any, found: CommitRecord | None) -> CommitRecord | None:
@@ -768,6 +775,6 @@ def _all_names(table: Any, wanted: Callable[[str], bool] = lambda _: True) -> Fi
     found, prefix = FieldNames(), _property("")
     for name, text in table.properties.items():
         if name.startswith(prefix) and wanted(name.removeprefix(prefix)):
-            record = msgspec.json.decode(text, type=CommitRecord)
-            found = found.joined(FieldNames.of(record))
+            with contextlib.suppress(msgspec.MsgspecError):  # a property of others, or damaged
+                found = found.joined(FieldNames.of(msgspec.json.decode(text, type=CommitRecord)))
     return found

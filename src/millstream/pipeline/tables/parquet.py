@@ -25,6 +25,7 @@ import os
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -127,18 +128,21 @@ class ParquetTable:
         found = max(epochs, default=0)
         if (after.epoch if after is not None else 0) != found:
             raise Moved("another run has claimed the directory at the same time")
-        place = os.path.join(claims.address, str(record.epoch))
+        place, text = os.path.join(claims.address, str(record.epoch)), msgspec.json.encode(record)
+        made = claims / f"new-{uuid.uuid4().hex}"
         try:
-            # The rename takes the directory away that an older run commits from; of several, one succeeds.
-            if found:
-                os.rename(os.path.join(claims.address, str(found)), place)
-            else:
-                os.mkdir(place)
+            # The rename takes the directory away that an older run commits from; of several, one succeeds. It has a
+            # claim from the first moment on: a directory without one would be no run's.
+            if not found:
+                made.make()
+                made.write(_CLAIM, text, sync=True)
+            os.rename(os.path.join(claims.address, str(found)) if found else made.address, place)
         except OSError as error:
+            made.remove()
             raise Moved(f"another run has claimed the directory at the same time ({error.strerror})") from error
         for left in glob.glob(f"{glob.escape(place)}/batch-*"):  # of an older run, which can no longer commit it
             shutil.rmtree(left)
-        (claims / str(record.epoch)).write(_CLAIM, msgspec.json.encode(record), sync=True)
+        (claims / str(record.epoch)).write(_CLAIM, text, sync=True)
         self._remove_left()
 
     def _remove_left(self) -> None:
@@ -199,9 +203,10 @@ class ParquetTable:
 
     def _epochs(self, owner: str) -> list[int]:
         try:
-            return [int(name) for name in os.listdir(self._claims(owner).address) if name.isdecimal()]
+            names = filter(str.isdecimal, os.listdir(self._claims(owner).address))
         except FileNotFoundError:
             return []
+        return [int(name) for name in names if (self._claims(owner) / name).has(_CLAIM)]
 
     def _claimed(self, owner: str) -> CommitRecord | None:
         """The last claim; None without one."""
