@@ -2,6 +2,7 @@ package org.apache.kafka.common.test.junit;
 
 import java.io.File;
 import java.io.IOException;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.net.ServerSocket;
@@ -62,6 +63,7 @@ import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.memory.MemoryPool;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.requests.MetadataRequest;
 import org.apache.kafka.common.requests.MetadataResponse;
@@ -762,9 +764,13 @@ public class ExternalCluster implements ClusterInstance {
             }
         }
 
-        /** Asked for the port of a listener; a broker has one that tests use. */
-        SocketServer socketServer() {
-            return view(SocketServer.class, this);
+        /** Asked for the port of a listener; a broker has one that tests use. A test reads the memory from a field. */
+        SocketServer socketServer() throws ReflectiveOperationException {
+            SocketServer server = view(SocketServer.class, this);
+            Field memory = SocketServer.class.getDeclaredField("memoryPool");
+            memory.setAccessible(true);
+            memory.set(server, view(MemoryPool.class, this));
+            return server;
         }
 
         GroupCoordinator groupCoordinator() {
