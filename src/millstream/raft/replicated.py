@@ -224,7 +224,7 @@ class ReplicatedGroup:
     def propose_log_start(self, offset: Offset) -> None:
         """Let the log start at ``offset``; see `Group.propose_log_start`."""
         if offset > self.committed_offset:
-            reason = f"{self.log.name}: offset {offset} is behind the committed end {self.committed_offset}"
+            reason = f"{self.log.name}: offset {offset} is after the committed end {self.committed_offset}"
             raise Rejected(reason, ErrorCode.OFFSET_OUT_OF_RANGE)
         self._propose(LogStart(offset))
 
@@ -496,7 +496,7 @@ class ReplicatedGroup:
         self.log.fold_controls(RaftPosition(position), folded)
 
     def folded_at(self, position: RaftPosition) -> bytes:
-        """The state that the control entries before a committed ``position``, at or behind the base, produce."""
+        """The state that the control entries before a committed ``position``, at or after the base, produce."""
         return encode_folded(Folded(self.core.configuration_at(position), self._owner_state()))
 
     def warn(self, what: str) -> None:

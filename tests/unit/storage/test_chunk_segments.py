@@ -99,7 +99,7 @@ def test_a_cut_ends_at_a_batch_and_other_batches_follow():
 def test_a_gap_and_bytes_that_are_no_events_are_refused():
     disk = ChunkDisk(fresh())
     file = disk.open(PATH, create=True)
-    with pytest.raises(Corruption, match="behind the end"):
+    with pytest.raises(Corruption, match="after the end"):
         file.pwritev([b"x"], 1)
     records = bytearray(made(1)[0])
     records[21] = 0  # no longer marked as events

@@ -253,7 +253,7 @@ def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
     assert state(disk).base == RaftBase(Offset(12), RaftPosition(13), Term(1), b"members")
     late = msgspec.structs.replace(before, start_offset=Offset(15))
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(late))
-    with pytest.raises(Corruption, match="nothing behind it is sound"):
+    with pytest.raises(Corruption, match="nothing after it is sound"):
         settle(disk, DIRECTORY, kept, CUT.others_term, None)
 
 

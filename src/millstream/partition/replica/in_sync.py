@@ -10,7 +10,7 @@ A replica is in sync as long as it has had everything that the leader had, on it
 everything that is committed, and the others as soon as they do.
 
 A replica that follows reports its leader. One without a leader says so, after some seconds in stronger words: its
-broker may be cut off from the others, and clients that ask it would be sent to a leader that is none.
+broker may be cut off from the others, and clients that ask it would be sent to a former leader.
 
 The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``, after another look at what
 the peers have: the last walk may be half a second ago. What is committed depends on a majority of the disks, not on
@@ -70,7 +70,7 @@ class _Seen:
 
 
 class _Figures(msgspec.Struct):
-    """What one walk counts; the metrics have the same names behind ``replica_``."""
+    """What one walk counts; the metrics have the same names after ``replica_``."""
 
     count: int = 0
     leaders: int = 0

@@ -199,7 +199,7 @@ class ChunkSegment:
     def _from_boundary(self, buffers: Sequence[Buffer], position: int) -> tuple[int, list[Buffer]]:
         """The start of the batch that a position is in, and the bytes from there on."""
         if position > self.size_bytes:
-            raise Corruption(f"{self._sidecar}: byte {position} is behind the end at {self.size_bytes}")
+            raise Corruption(f"{self._sidecar}: byte {position} is after the end at {self.size_bytes}")
         if position >= self.whole_bytes:
             kept = bytes(self._tail[: position - self.whole_bytes])
             return self.whole_bytes, [kept, *buffers] if kept else list(buffers)
@@ -224,7 +224,7 @@ class ChunkSegment:
         self._write_entries([entry], place)
 
     def _append(self, batches: Sequence[memoryview]) -> None:
-        """Batches behind the last one, in one write a file."""
+        """Batches after the last one, in one write a file."""
         if self._longer:
             self._cut(len(self._positions))
         first = ends = self.chunk.ends

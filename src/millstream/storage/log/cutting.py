@@ -37,9 +37,7 @@ CONTROL_BYTES_MAX: Final = 65 * 1024
 def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
     """See ``Log.trim_prefix``."""
     if offset > log.next_offset:
-        raise Rejected(
-            f"{log.name}: offset {offset} is behind the end {log.next_offset}", ErrorCode.OFFSET_OUT_OF_RANGE
-        )
+        raise Rejected(f"{log.name}: offset {offset} is after the end {log.next_offset}", ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset <= log.start_offset:
         if done is not None:
             log.host.wal.when_durable(partial(log.guard, "trim", done))
@@ -128,7 +126,7 @@ def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None
 def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
     """The note is durable: cut what is in memory, have the files cut."""
     host = log.host
-    if offset >= log.next_offset:  # control entries behind the last batch go, no byte of a segment does
+    if offset >= log.next_offset:  # control entries after the last batch go, no byte of a segment does
         log.cut_to(offset, log.next_position, end)
         host.changed(log)
         host.keep_note(log, keep=False)

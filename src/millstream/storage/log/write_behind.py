@@ -66,7 +66,7 @@ class WriteBehind:
 
         self.under_way = False
         self.held: list[int] = []
-        """Stream positions of cuts of the log's end that are not in the files yet: nothing behind is written."""
+        """Stream positions of cuts of the log's end that are not in the files yet: nothing after them is written."""
 
     def add(self, one: Range) -> None:
         """A new range of the log, to be written some time."""
@@ -194,7 +194,7 @@ class WriteBehind:
             self._waiters.append((min(wanted, position), callback))
 
     def hold(self, position: BytePosition) -> None:
-        """Write nothing behind ``position`` for now: the files are about to be cut there."""
+        """Write nothing after ``position`` for now: the files are about to be cut there."""
         self.held.append(position)
 
     def go_on(self, position: BytePosition) -> None:

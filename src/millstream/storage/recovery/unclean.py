@@ -148,7 +148,7 @@ def settle(
     what it has at their place, are removed.
 
     Raises:
-        Corruption: it starts behind its end, or there is a gap between what is archived and its files.
+        Corruption: it starts after its end, or there is a gap between what is archived and its files.
         OSError: the disk failed.
     """
     files = live_segments(disk, directory, names_in(disk, directory))
@@ -198,7 +198,7 @@ def _with_stored(
     stored: LogState,
     term: Term,
 ) -> LogState:
-    """What is archived, and behind it what the files have. It ends in a term that no other log has, as `_derived`."""
+    """What is archived, and after it what the files have. It ends in a term that no other log has, as `_derived`."""
     archived, payload = stored.local_start, stored.base.payload
     own = derive_state(disk, directory, files, kept.end_offset) if state is None else state
     vote = StoredVote() if state is None else state.vote
@@ -252,7 +252,7 @@ def _was_derived(state: LogState) -> bool:
 def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -> LogState:
     end = kept.end_offset if files else state.files_start
     if state.files_start > end:
-        raise Corruption(f"{directory}: the log starts at {state.files_start}, and nothing behind it is sound")
+        raise Corruption(f"{directory}: the log starts at {state.files_start}, and nothing after it is sound")
     base = state.base
     if base.offset > end or _was_derived(state):
         base = RaftBase(end, RaftPosition(end + base.position - base.offset), base.term, base.payload)
