@@ -251,7 +251,7 @@ def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
     until(lambda: not accepts_writes(broker), "the broker never says that its disk is full")
     sent = run_at(broker.bootstrap, "produce", "t", "--timeout", "2", stdin="a\n")
     assert sent.returncode == 1
-    assert "the disk of broker 0 is full, and producers are refused until there is space" in sent.stderr
+    assert "the disk of broker 0 is full, and producers are refused there until there is space" in sent.stderr
     shown = run_at(broker.bootstrap, "status")
     assert shown.returncode == 1
     assert "the disk of broker 0 is full" in shown.stderr

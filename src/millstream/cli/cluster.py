@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from millstream.cli.broker_http import ask_http, http_url
+from millstream.cli.connect import admin_client
 from millstream.cli.failure import CommandFailed
+from millstream.cli.full_disks import disk_full, full_disks
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table
 from millstream.config.forms import human_size
@@ -33,6 +35,10 @@ def health(as_json: bool, bootstrap: str, timeout: float) -> None:
     others = _others(status, timeout)
     status["installs"] = _installs(status, others)
     status["shared"] = _shared(status, others)
+    status["full_disks"] = full = _full_disks(status, bootstrap)
+    if full:
+        status["healthy"] = False
+        status["problems"] = [*status["problems"], disk_full(full)]
     if as_json:
         print_json(status)
     else:
@@ -104,6 +110,15 @@ def _show(status: dict[str, Any]) -> None:
                 for one in status["shared"]
             ],
         )
+
+
+def _full_disks(status: dict[str, Any], bootstrap: str) -> list[int]:
+    """The brokers that take no records. Others lead their partitions, so nothing else shows it."""
+    alive = [broker["id"] for broker in status["brokers"] if broker["alive"]]
+    try:
+        return full_disks(admin_client(bootstrap), alive or [status["node_id"]])
+    except CommandFailed:  # what it says of the cluster is worth more
+        return []
 
 
 def _others(status: dict[str, Any], timeout_s: float) -> dict[int, dict[str, Any]]:

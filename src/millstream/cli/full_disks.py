@@ -1,7 +1,8 @@
 """Which brokers of a cluster refuse producers because their disk is full.
 
 A broker whose disk is full answers everything, and refuses producers with an error that their clients retry. A client
-that gives up knows no more than that time has passed. So ``produce`` and ``status`` ask each broker's ``/healthz``.
+that gives up knows no more than that time has passed. So ``produce``, ``status`` and ``cluster health`` ask each
+broker's ``/healthz``.
 What a broker does not say, in time or at all, is left out: another broker than Millstream has no such page.
 """
 
@@ -42,7 +43,7 @@ def disk_full(nodes: list[int]) -> str:
     """The sentence for ``full_disks``."""
     who = f"broker {nodes[0]}" if len(nodes) == 1 else f"brokers {', '.join(map(str, nodes))}"
     return (
-        f"the disk of {who} is full, and producers are refused until there is space; "
+        f"the disk of {who} is full, and producers are refused there until there is space; "
         "'millstream topic trim', retention or another disk make some"
     )
 
