@@ -52,8 +52,8 @@ test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes;
 spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (about 5 minutes; ARGS=--help)
 	@$(PY) tools/spark_versions.py $(ARGS)
 
-test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
-	@$(PY) -m pytest -m "ci and not conformance" --forks $(WORKERS)
+test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes; builds Helm with Go, if that is there)
+	@PATH="$$($(PY) -m conformance.helm):$$PATH" $(PY) -m pytest -m "ci and not conformance" --forks $(WORKERS)
 
 test-console: setup ## Run the console's tests in a browser (under 2 minutes; needs Debian's chromium and chromium-driver)
 	@$(PY) -m pytest -m browser tests/process/test_console_browser.py
@@ -92,6 +92,7 @@ soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS=
 	$(PY) -m bench.soak $(ARGS)
 
 conformance: setup ## Run other people's suites against the broker (ARGS=--help says what can be chosen)
+	@PATH="$$($(PY) -m conformance.helm):$$PATH" $(PY) -m pytest -q -k helm tests/unit/deploy
 	@$(PY) -m conformance.run $(ARGS)
 
 differential: setup ## Ask a real Apache Kafka the same and compare (needs Java and Maven; ARGS=--help)

@@ -264,19 +264,45 @@ def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
     assert default["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm (go install helm.sh/helm/v3/cmd/helm)")
-@pytest.mark.parametrize("values", [OPEN, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}])
-def test_helm_renders_the_same(values, tmp_path):
+HELMS = [OPEN, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}]
+needs_helm = pytest.mark.skipif(
+    shutil.which("helm") is None, reason="needs helm (make conformance and test-ci have it)"
+)
+
+
+def helm(tmp_path, values, *words):
+    """What Helm prints, and its exit code."""
     given = tmp_path / "values.json"
     given.write_text(json.dumps(values))
-    done = subprocess.run(
-        ["helm", "template", "demo", str(CHART), "--namespace", "here", "--values", str(given)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    real = by_kind(one for one in yaml.safe_load_all(done.stdout) if one)
+    done = subprocess.run(["helm", *words, "--namespace", "here", "--values", given], capture_output=True, text=True)
+    return done.stdout, done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@needs_helm
+@pytest.mark.parametrize("values", HELMS)
+def test_helm_finds_nothing_to_say_about_the_chart(values, tmp_path):
+    _, code, said = helm(tmp_path, values, "lint", "--strict", str(CHART))
+    assert (code, "[ERROR]" in said, "[WARNING]" in said) == (0, False, False), said
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@needs_helm
+def test_helm_refuses_a_chart_that_lacks_its_secrets(tmp_path):
+    _, code, said = helm(tmp_path, {}, "template", "demo", str(CHART))
+    assert (code != 0, "insecure=true" in said) == (True, True), said
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@needs_helm
+@pytest.mark.parametrize("values", HELMS)
+def test_helm_renders_the_same(values, tmp_path):
+    out, code, said = helm(tmp_path, values, "template", "demo", str(CHART))
+    assert code == 0, said
+    real = by_kind(one for one in yaml.safe_load_all(out) if one)
     assert real == by_kind(render(CHART, values))
 
 

@@ -46,6 +46,14 @@ def test_every_alert_has_a_drill():
 
 @pytest.mark.ci
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")
+def test_promtool_takes_the_rules():
+    rules = ROOT / "deploy" / "prometheus" / "millstream.rules.yml"
+    done = subprocess.run(["promtool", "check", "rules", str(rules)], capture_output=True, text=True)
+    assert (done.returncode, "rules found" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")
 def test_every_drill_fires_its_alert_and_a_broker_that_is_well_fires_none():
     done = subprocess.run(["promtool", "test", "rules", DRILLS.name], cwd=DRILLS.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
