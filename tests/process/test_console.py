@@ -4,7 +4,7 @@ import html
 import json
 import re
 import threading
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
@@ -198,6 +198,58 @@ def test_an_export_has_every_record_as_a_line(console, filled):
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert {json.loads(line["value"])["n"] for line in lines} == set(range(130))
     assert lines[0].keys() == {"topic", "partition", "offset", "timestamp", "key", "value"}
+
+
+def test_masked_fields_are_in_no_page_no_filter_no_live_view_and_no_export(broker):
+    topic, secret = broker.new_topic(), "4929-of-nobody"
+    other = broker.new_topic()
+    producer = Producer(broker.client)
+    for name in (topic, other):
+        producer.produce(
+            name, json.dumps({"card": {"number": secret}, "total": 3}), key="k", headers=[("Auth", secret)]
+        )
+        producer.produce(name, secret, key="plain")
+    producer.flush()
+    masks = (f"{topic}/value.card.number", f"{topic}/headers.auth")
+    application = create(Settings(broker.bootstrap, masks=masks))
+    console = application.test_client()
+    shown = console.get(f"/topics/{topic}/messages?from=oldest").text
+    assert secret not in shown
+    assert "Masked for everybody" in shown and "•••" in shown
+    exported = console.get(f"/topics/{topic}/export?from=oldest").text
+    assert secret not in exported and '"total": 3' in exported.replace("\\", "")
+    assert secret in console.get(f"/topics/{other}/messages?from=oldest").text
+    for test in (f'value.card.number = "{secret}"', f'value ~ "{secret}"', f'headers.Auth = "{secret}"'):
+        found = console.get(f"/topics/{topic}/messages?from=oldest&filter={quote(test)}").text
+        assert places(found) == [], test
+        assert places(console.get(f"/topics/{other}/messages?from=oldest&filter={quote(test)}").text)
+    refused = console.get(f"/topics/{topic}/produce?partition=0&offset=0")
+    assert secret not in refused.text
+    assert "are masked" in refused.text
+    application.extensions["console"].close()
+
+
+def test_filters_are_saved_by_name_in_the_browser(console, filled):
+    page = f"/topics/{filled}/messages"
+    given = console.get(f"{page}?filter={quote('partition = 1')}").text
+    token = re.search(r'name="token" value="([^"]+)"', given)[1]
+    form = {"token": token, "filter": "partition = 1", "title": "<b>only one", "from": "oldest"}
+    headers = {"Origin": "http://localhost"}
+    saved = console.post(f"/topics/{filled}/filters", data=form, headers=headers)
+    assert (saved.status_code, "filter=partition" in saved.headers["Location"]) == (303, True)
+    assert "HttpOnly" in saved.headers["Set-Cookie"] and "SameSite=Strict" in saved.headers["Set-Cookie"]
+    shown = console.get(page).text
+    assert "&lt;b&gt;only one" in shown and "<b>only" not in shown
+    for change, words in (({"title": ""}, "needs a name"), ({"filter": "((", "title": "x"}, "is no filter")):
+        refused = console.post(f"/topics/{filled}/filters", data=form | change, headers=headers)
+        assert (refused.status_code, words in refused.text) == (400, True)
+    assert console.post(f"/topics/{filled}/filters", data=form | {"token": "x"}, headers=headers).status_code == 403
+    console.set_cookie("millstream-filters", "no base64 at all")
+    assert console.get(page).status_code == 200
+    console.post(f"/topics/{filled}/filters", data=form, headers=headers)
+    gone = console.post(f"/topics/{filled}/filters", data=form | {"remove": "1"}, headers=headers)
+    assert gone.status_code == 303
+    assert "only one" not in console.get(page).text
 
 
 def test_requests_of_other_sites_are_refused(console):

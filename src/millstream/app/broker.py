@@ -312,6 +312,7 @@ class Supervisor:
             takes_tokens(settings),
             settings.console_oidc_issuer_url,
             settings.console_oidc_redirect_uri,
+            settings.console_mask,
         )
         problem = ""
         if settings.peer_listen is not None and not callers.bootstrap:

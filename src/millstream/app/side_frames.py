@@ -66,6 +66,8 @@ class SideSettings(msgspec.Struct, frozen=True, array_like=True):
     issuer: str = ""
     """The OpenID provider where visitors may sign in, and where it sends browsers back to (``console.settings``)."""
     redirect_uri: str = ""
+    masks: tuple[str, ...] = ()
+    """Fields of records that no visitor sees in the console."""
 
 
 class SideRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -272,6 +272,7 @@ def _console(settings: SideSettings) -> Room:
         security=settings.console_security,
         issuer=settings.issuer,
         redirect_uri=settings.redirect_uri,
+        masks=settings.masks,
     )
 
     def answer(work: Work) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec import structs
 
 from millstream.cli import identity
 from millstream.cli.failure import CommandFailed, WrongUsage, with_port
@@ -25,6 +26,7 @@ from millstream.cli.output import remark
 from millstream.config.errors import ConfigError
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback
+from millstream.config.masks import Masks
 from millstream.config.properties_file import read_properties_file
 from millstream.errors import Rejected
 from millstream.wire.bearer import OAUTHBEARER
@@ -69,6 +71,13 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", _OIDC)
     metavar="[NAME=]URL",
     help="REST API of a worker of Kafka Connect; repeat it for several Connect clusters.",
 )
+@click.option(
+    "--mask",
+    "masks",
+    multiple=True,
+    metavar="PATH",
+    help="A field of records that no visitor sees, such as value.card.number, headers.authorization or TOPICS/key.",
+)
 @click.option("--read-only", is_flag=True, help="Change nothing in any cluster.")
 def console(
     bootstraps: tuple[str, ...],
@@ -78,6 +87,7 @@ def console(
     registries: tuple[str, ...],
     logins: tuple[str, ...],
     connects: tuple[str, ...],
+    masks: tuple[str, ...],
     read_only: bool,
 ) -> None:
     """Serve pages about clusters: topics, messages, groups, transactions, schemas, settings. Until Ctrl-C."""
@@ -104,7 +114,13 @@ def console(
                 said = f"there is no cluster {name!r}" if name else "name the cluster that it is for, NAME=…"
                 raise WrongUsage(f"{option}: {said}; --bootstrap has {known}")
     allowed = tuple(sorted({"127.0.0.1", "localhost", "::1", host, *hosts}))
-    clusters = [_settings(name, address, given, allowed, read_only=read_only) for name, address in addresses.items()]
+    wrong = next((mask for mask in masks if not Masks().accepts_words((mask,))), None)
+    if wrong is not None:
+        raise WrongUsage(f"--mask: {wrong!r} is not valid, expected [TOPICS/]key|value|headers[.FIELD…]")
+    clusters = [
+        structs.replace(_settings(name, address, given, allowed, read_only=read_only), masks=masks)
+        for name, address in addresses.items()
+    ]
     for each in clusters:
         if not is_loopback(host) and each.login is None and each.security != type(each.security)():
             raise WrongUsage(

@@ -20,6 +20,7 @@ from millstream.console.cluster_pages import cluster_pages
 from millstream.console.connect_pages import connect_pages
 from millstream.console.cookies import SESSION
 from millstream.console.group_pages import group_pages
+from millstream.console.masks import read_masks
 from millstream.console.message_pages import Streams, message_pages
 from millstream.console.right_pages import right_pages
 from millstream.console.schema_pages import schema_pages
@@ -76,6 +77,7 @@ def create(settings: Settings) -> Flask:
         SESSION_COOKIE_PATH=PREFIX if settings.hosted else f"/{settings.name}",
     )
     application.extensions["console"] = Sessions(settings)
+    application.extensions["console.masks"] = read_masks(settings.masks)
     application.extensions["console.history"] = History()
     application.extensions["console.streams"] = Streams()
     showing.install(application)
@@ -145,6 +147,7 @@ def _identify() -> Response | None:
 
     sessions: Sessions = current_app.extensions["console"]
     g.registry = None
+    g.masks = current_app.extensions["console.masks"]
     return sessions.identify()
 
 

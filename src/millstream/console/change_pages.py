@@ -18,6 +18,7 @@ from millstream.client import group_offsets
 from millstream.client.cluster import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE, TopicPartition
 from millstream.console import changes, facts, shares, showing
 from millstream.console.access import Access
+from millstream.console.masks import masks_of
 from millstream.console.message_pages import time_ms
 from millstream.console.messages import Message, Order, cursor_text, positions_at, read_cursor, read_step
 from millstream.console.showing import number_of
@@ -242,6 +243,8 @@ def _produce_page(topic: MetadataResponseTopic, fields: dict[str, str], problem:
 
 
 def _fields_of(access: Access, name: str, partition: int, offset: int) -> dict[str, str]:
+    if masks_of(name, g.masks):
+        raise Rejected(f"fields of {name} are masked, so its records are not sent again from here")
     with access.cluster() as cluster:
         step = read_step(cluster, Order({(name, partition): offset}, False, 1, None, True), None)
     found = next((message for message in step.messages if message.offset == offset and message.raw is not None), None)

@@ -12,6 +12,8 @@ LOGIN: Final = "millstream-login"
 """A login at a broker."""
 SESSION: Final = "millstream-console"
 """Token of forms, what the next page says, and the login of a console of its own."""
+FILTERS: Final = "millstream-filters"
+"""Filters that the visitor has saved."""
 SIGN_IN: Final = "millstream-sign-in"
 """An unfinished sign-in at an OpenID provider."""
 

@@ -49,6 +49,7 @@ def host(
     security: Security = PLAIN,
     issuer: str = "",
     redirect_uri: str = "",
+    masks: tuple[str, ...] = (),
 ) -> Flask:
     """The application of a broker that clients reach at ``shown``."""
     return create(
@@ -62,6 +63,7 @@ def host(
             tokens=tokens,
             issuer=issuer,
             redirect_uri=redirect_uri,
+            masks=masks,
         )
     )
 

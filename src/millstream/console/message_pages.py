@@ -2,13 +2,14 @@
 
 The address of a page says everything: ``from`` (``newest``, ``oldest``, an offset, or a time), ``partition``,
 ``filter``, ``limit``, ``all``, and for a later step its cursor (``after`` or ``before``). So it can be passed on.
+Filters are also saved by name, in the browser (``console.kept_filters``).
 """
 
 import base64
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -18,16 +19,20 @@ from flask import (
     abort,
     current_app,
     g,
+    redirect,
     render_template,
     request,
     stream_template,
     stream_with_context,
+    url_for,
 )
 
 from millstream.client.cluster import Cluster, TopicPartition
 from millstream.console import showing
 from millstream.console.access import Access
 from millstream.console.filters import FilterError, Subject, parse
+from millstream.console.kept_filters import keep_filters, saved_filters, with_filter
+from millstream.console.masks import Mask, masks_of
 from millstream.console.messages import (
     LIMIT_MAX,
     Match,
@@ -131,6 +136,8 @@ def messages(name: str) -> Response:
         inside=showing.here(after=cursor_text(step.inside), before=None) if step and step.inside else None,
         first_step=showing.here(after=None, before=None),
         has_registry=g.registry is not None,
+        masks=masks_of(name, g.masks),
+        saved=saved_filters(),
         unread=leaderless(topic) if asked.partition is None else [],
     )
     return Response(page, 200 if not problem else 400, mimetype="text/html")
@@ -197,11 +204,12 @@ def _order(cluster: Cluster, topic: MetadataResponseTopic, asked: _Asked) -> Ord
     if asked.partition is not None and asked.partition not in every:
         raise Rejected(f"{name} has no partition {asked.partition}, or it has no leader now")
     chosen = every if asked.partition is None else [asked.partition]
+    masks = masks_of(name, g.masks)
     for argument in ("after", "before"):
         if argument in request.args:
             given = read_cursor(name, request.args[argument])
             positions = held_within(cluster, {place: offset for place, offset in given.items() if place[1] in chosen})
-            return Order(positions, argument == "before", asked.limit, asked.match, asked.everything)
+            return Order(positions, argument == "before", asked.limit, asked.match, asked.everything, masks)
     backward = asked.start == "newest"
     if backward:
         positions = end_positions(cluster, name, chosen)
@@ -211,7 +219,7 @@ def _order(cluster: Cluster, topic: MetadataResponseTopic, asked: _Asked) -> Ord
         positions = positions_at(cluster, name, chosen, offset=int(asked.start))
     else:
         positions = positions_at(cluster, name, chosen, time_ms=time_ms(asked.start))
-    return Order(positions, backward, asked.limit, asked.match, asked.everything)
+    return Order(positions, backward, asked.limit, asked.match, asked.everything, masks)
 
 
 def time_ms(text: str) -> int:
@@ -230,6 +238,17 @@ def time_ms(text: str) -> int:
         ) from None
 
 
+@message_pages.post("/topics/<name>/filters")
+def save_filter(name: str) -> Response:
+    """Save the filter of a search under a name, or with ``remove`` forget it; in the visitor's browser."""
+    form = request.form
+    text, title = form.get("filter", "").strip(), form.get("title", "").strip()
+    kept = with_filter(saved_filters(), title, "" if "remove" in form else text)
+    asked: dict[str, Any] = {"filter": text or None, "from": form.get("from") or None}
+    where = url_for("messages.messages", name=name, **asked)
+    return keep_filters(redirect(where, 303), kept)
+
+
 # Live
 
 
@@ -246,16 +265,24 @@ def live(name: str) -> Response:
     if asked.partition is not None:
         chosen = [partition for partition in chosen if partition == asked.partition]
     streams: Streams = current_app.extensions["console.streams"]
-    return streams.send(_tail(access, name, chosen, registry, asked), "text/event-stream")
+    masks = masks_of(name, g.masks)
+    return streams.send(_tail(access, name, chosen, registry, asked, masks), "text/event-stream")
 
 
-def _tail(access: Access, name: str, partitions: list[int], registry: Registry | None, asked: _Asked) -> Iterator[str]:
+def _tail(
+    access: Access,
+    name: str,
+    partitions: list[int],
+    registry: Registry | None,
+    asked: _Asked,
+    masks: Sequence[Mask],
+) -> Iterator[str]:
     ends = time.monotonic() + TAIL_S
     second, shown, skipped, beat = 0, 0, 0, time.monotonic()
     yield "retry: 3000\n\n"
     with access.connect(timeout_s=5.0) as cluster:
         try:
-            for message in follow(cluster, name, partitions, registry):
+            for message in follow(cluster, name, partitions, registry, masks):
                 now = time.monotonic()
                 if now > ends:
                     break

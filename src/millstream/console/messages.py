@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from millstream.client.aborted import AbortedProducers
 from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from millstream.client.record_reader import RecordReader
+from millstream.console.masks import Mask, Parts, masked
 from millstream.console.payloads import Payload, read_payload
 from millstream.console.registry import Registry
 from millstream.errors import Rejected
@@ -83,6 +84,7 @@ class Order(NamedTuple):
     limit: int
     match: Match | None
     everything: bool
+    masks: Sequence[Mask] = ()
 
 
 class Step(NamedTuple):
@@ -257,7 +259,7 @@ def _takes(progress: _Progress, entry: _Entry, order: Order, registry: Registry 
     if entry.mark in ("aborted", "commit", "abort", "marker") and not order.everything:
         return False
     progress.scanned += 1
-    message = _message(entry, registry)
+    message = _message(entry, registry, order.masks)
     if order.match is not None and not order.match(message):
         return False
     progress.found.append(message)
@@ -266,7 +268,7 @@ def _takes(progress: _Progress, entry: _Entry, order: Order, registry: Registry 
 
 
 def follow(
-    cluster: Cluster, topic: str, partitions: Sequence[int], registry: Registry | None
+    cluster: Cluster, topic: str, partitions: Sequence[int], registry: Registry | None, masks: Sequence[Mask] = ()
 ) -> Iterator[Message | None]:
     """New messages as they arrive, with None at least twice a second. Never ends; close it."""
     with RecordReader(
@@ -283,7 +285,7 @@ def follow(
             for entry in heapq.merge(*streams, key=lambda entry: entry.timestamp):
                 reader.positions[entry.target] = entry.next_offset
                 if entry.record is not None and entry.mark in ("", "transaction"):
-                    yield _message(entry, registry)
+                    yield _message(entry, registry, masks)
             yield None
 
 
@@ -337,7 +339,7 @@ def _batch(
         yield _Entry(max(header.max_timestamp, 0), target, header.next_offset, "unreadable", header, None, said)
 
 
-def _message(entry: _Entry, registry: Registry | None) -> Message:
+def _message(entry: _Entry, registry: Registry | None, masks: Sequence[Mask]) -> Message:
     topic, partition = entry.target
     producer = entry.header.producer_id if entry.header is not None else -1
     offset = entry.record.offset if entry.record is not None else entry.next_offset - 1
@@ -349,8 +351,21 @@ def _message(entry: _Entry, registry: Registry | None) -> Message:
         return Message(topic, partition, offset, entry.timestamp, nothing, shown, (), entry.mark, producer, None)
     record = entry.record
     headers = tuple((name, read_payload(data)) for name, data in record.headers)
-    key, value = read_payload(record.key, registry), read_payload(record.value, registry)
-    return Message(topic, partition, offset, record.timestamp, key, value, headers, entry.mark, producer, record)
+    parts = Parts(read_payload(record.key, registry), read_payload(record.value, registry), headers, record)
+    if masks:
+        parts = masked(parts, masks)
+    return Message(
+        topic,
+        partition,
+        offset,
+        record.timestamp,
+        parts.key,
+        parts.value,
+        parts.headers,
+        entry.mark,
+        producer,
+        parts.raw,
+    )
 
 
 # Cursors

@@ -28,8 +28,8 @@ _UNSEEN: Final = re.compile(
 class Payload(NamedTuple):
     """A payload. ``data`` is what filters see: a document, a text, or None for null.
 
-    ``format`` is ``null``, ``empty``, ``json``, ``text``, ``binary``, or the schema's type. ``line`` is its beginning
-    on one line, ``text`` the whole, ``note`` what has to be said beside it.
+    ``format`` is ``null``, ``empty``, ``json``, ``text``, ``binary``, ``masked``, or the schema's type. ``line`` is its
+    start on one line, ``text`` the whole, ``note`` what has to be said beside it.
     """
 
     format: str
@@ -58,6 +58,11 @@ def read_payload(raw: bytes | None, registry: Registry | None = None) -> Payload
             return Payload(kind, _one_line(document), _cut(text), document, f"schema {schema_id}", len(raw))
         note = f"schema {schema_id}: {why}"
     return _plain(raw, note)
+
+
+def shown_document(payload: Payload, document: Any) -> Payload:
+    """The payload with another document in its place."""
+    return payload._replace(line=_one_line(document), text=_cut(_pretty(document)), data=document)
 
 
 def _plain(raw: bytes, note: str) -> Payload:

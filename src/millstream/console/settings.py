@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True):
     """
     redirect_uri: str = ""
     provider: Provider | None = None
+    masks: tuple[str, ...] = ()
+    """Fields of records that no visitor sees (``config.masks``)."""
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"

@@ -6,6 +6,7 @@ import ipaddress
 
 from millstream.config.forms import INT32_MAX, INT64_MAX, Boolean, Form, Integer, OptionalHostPort, Text
 from millstream.config.listeners import PROTOCOL_OF_NAME, Hosts, Listener, Listeners, ProtocolMap
+from millstream.config.masks import Masks
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -91,6 +92,15 @@ class NetworkProperties:
         Boolean(),
         False,
         doc="Whether the console of the HTTP port has no page that changes anything.",
+    )
+    console_mask = Property(
+        "console.mask",
+        Masks(),
+        (),
+        doc="Fields of records that no visitor of the console sees, in pages, filters, live views and exports: paths "
+        "of key, value or headers, after the pattern of topics' names and a slash where they are not for all topics. "
+        "Consumers of the topic see them.",
+        example="value.card.number,headers.authorization,customers/value.email",
     )
     metrics_topics_max = Property(
         "metrics.topics.max",
