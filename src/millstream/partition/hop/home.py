@@ -249,7 +249,8 @@ class Home:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
         reads: list[ReadAsked] = []
         for asked, entry in items:
-            number = self.watches.number_of(call.watch(asked), to)
+            watch = call.watch(asked)
+            number = self.watches.enter(watch, to) if watch.remote is None else watch.remote[1]
             reads.append(
                 ReadAsked(
                     entry.raft_group,

@@ -35,13 +35,13 @@ class HopWatches:
 
     # For readers here
 
-    def number_of(self, watch: Watch, shard: ShardId) -> WatchNumber:
-        """The number under which ``shard`` is to arm the watch, given at its first read."""
-        if watch.remote is None:
-            watch.remote = (shard, self._next_number)
-            self._remote[self._next_number] = watch
-            self._next_number += 1
-        return watch.remote[1]
+    def enter(self, watch: Watch, shard: ShardId) -> WatchNumber:
+        """A number for a watch that has none, under which ``shard`` is to arm it."""
+        number = self._next_number
+        self._next_number += 1
+        watch.remote = (shard, number)
+        self._remote[number] = watch
+        return number
 
     def not_armed(self, asked: SessionPartition) -> None:
         """The read found something, so the other shard armed nothing."""

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _SALT_BITS: Final = 32
 
 
-class _State(Enum):
+class State(Enum):
+    """Of the preparation of files."""
+
     IDLE = auto()
     PREPARING = auto()
     """The worker fills a file at a low rate."""
@@ -55,40 +57,40 @@ class FilePreparation:
         self._send = send
         self._count = len(files)
         self._next_number = max(files, default=-1) + 1
-        self._state = _State.IDLE
+        self.state = State.IDLE
 
     @property
     def is_running(self) -> bool:
         """Whether the worker is preparing a file."""
-        return self._state in (_State.PREPARING, _State.HURRIED)
+        return self.state in (State.PREPARING, State.HURRIED)
 
     def request(self) -> None:
         """Request a file, unless one is in preparation, the last was refused, or there are ``limit`` files."""
-        if self._state is _State.IDLE and self._count < self._limit:
-            self._state = _State.PREPARING
+        if self.state is State.IDLE and self._count < self._limit:
+            self.state = State.PREPARING
             path = f"{self._directory}/{wal_name(self._next_number)}"
             self._send(PrepareFile(self._next_number, path, self._file_bytes))
 
     def hurry(self) -> None:
         """Ask the worker to finish the file in preparation, if there is one, without pauses."""
-        if self._state is _State.PREPARING:
-            self._state = _State.HURRIED
+        if self.state is State.PREPARING:
+            self.state = State.HURRIED
             self._send(HurryFile(self._next_number))
 
     def ready(self) -> None:
         """The worker has prepared the file."""
-        self._state = _State.IDLE
+        self.state = State.IDLE
         self._count += 1
         self._next_number += 1
 
     def refused(self) -> None:
         """The worker found no disk space for the file."""
-        self._state = _State.REFUSED
+        self.state = State.REFUSED
 
     def try_again(self) -> None:
         """The disk may have space again."""
-        if self._state is _State.REFUSED:
-            self._state = _State.IDLE
+        if self.state is State.REFUSED:
+            self.state = State.IDLE
 
 
 class WalFiles:
@@ -137,7 +139,7 @@ class WalFiles:
     def advance(self, size: int) -> None:
         """Reserve ``size`` bytes at ``position`` for a frame."""
         self.position += size
-        if self.position > self.file_bytes // 2:
+        if self._preparation.state is State.PREPARING and self.position > self.file_bytes // 2:
             self.hurry()
 
     def _prepare_ahead(self) -> None:
