@@ -198,6 +198,15 @@ def name_of(pid: int) -> str:
         return "gone"
 
 
+def comm_of(pid: int) -> str:
+    """Short name of ``pid``; empty if it has ended."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def kill_tree(root: int) -> list[int]:
     """SIGKILL to every process of the tree, the root first so that nothing is started again; returns the pids."""
     pids = tree(root)

@@ -1,13 +1,14 @@
 """Object stores in processes of their own: S3 by moto, and a store like it that ignores conditions of a request."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from millstream.config.ports import free_ports
 
 AZURITE = "3.37.0"
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -17,8 +18,7 @@ AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1
 @contextlib.contextmanager
 def moto():
     """The URL of an S3 server with the bucket ``lake``. A process: some libraries hold this one as they ask."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -39,8 +39,7 @@ def azurite():
 
     install = [*tools.npm(), "install", "--silent", f"azurite@{AZURITE}", "--prefix"]
     place = tools.cached(f"azurite-{AZURITE}", lambda target: tools.run([*install, str(target)], target))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     options = ["--blobPort", str(port), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck"]
     process = subprocess.Popen([str(place / "node_modules" / ".bin" / "azurite-blob"), *options])
     try:

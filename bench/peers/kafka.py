@@ -29,6 +29,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from bench import processes
+from millstream.config.ports import free_ports
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
@@ -116,10 +117,8 @@ def java_tool(
 
 
 def free_port() -> int:
-    """A port that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listened on a moment ago, and that no connection is given while its broker is away."""
+    return free_ports(1)[0]
 
 
 def _answers(port: int) -> bool:

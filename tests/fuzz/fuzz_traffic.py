@@ -43,11 +43,12 @@ def load(path: Path) -> dict[tuple[int, int], list[bytes]]:
 
 def record(path: Path) -> None:
     """Let the clients talk, and write what they said to ``path``."""
+    from millstream.config.ports import free_ports
     from millstream.testing import broker
 
     with Tap() as tap:
         here = f"127.0.0.1:{tap.port}"
-        listen = f"127.0.0.1:{free_port()}"
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
         settings = {"advertised.listeners": f"PLAINTEXT://{here}", "group.initial.rebalance.delay.ms": 0}
         tap.to(listen)
         with broker(settings=settings, memory="128MiB", shards=1, listen=listen):
@@ -123,13 +124,6 @@ class Tap:
             unlike = request[:4] + request[8:]  # without the correlation id
             with self._lock:
                 self._seen[struct.unpack_from(">hh", request)].setdefault(unlike, request)
-
-
-def free_port() -> int:
-    """A port that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def librdkafka(bootstrap: str) -> None:

@@ -12,9 +12,9 @@ import time
 
 import msgspec
 from bench import processes
-from bench.peers.kafka import free_port
 from crash_workload import Complaint, Workload
 
+from millstream.config.ports import free_ports
 from millstream.storage.disk import SystemDisk
 from millstream.storage.verification.log import Progress, find_logs, verify_log
 from millstream.storage.verification.wal import verify_wal
@@ -76,7 +76,7 @@ class Series:
         self.directory = directory
         self.faults = Faults(directory / "faults")
         self.settings = {**SETTINGS, **(settings or {})}
-        self.listen = f"127.0.0.1:{free_port()}"
+        self.listen = f"127.0.0.1:{free_ports(1)[0]}"
         self.broker = None
         self.workload = None
         self.pids = []

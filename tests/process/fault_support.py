@@ -10,12 +10,12 @@ import time
 import urllib.request
 
 from bench import processes
-from bench.peers.kafka import free_port
 from crash_series import SETTINGS
 from crash_workload import Workload
 
 from millstream.cli.exposition import Exposition
 from millstream.client.connection import Connection
+from millstream.config.ports import free_ports
 from millstream.model.error_code import ErrorCode
 from millstream.testing import Broker
 from millstream.testing.disk import Faults, apply_crash
@@ -45,7 +45,7 @@ class Scene:
             data_dir=data_dir or directory / "data",
             env=self.faults.environment if self.faults else None,
             shards=shards,
-            listen=f"127.0.0.1:{free_port()}",
+            listen=f"127.0.0.1:{free_ports(1)[0]}",
         )
         self.broker.log_path = directory / "log"  # not beside the data, whose disk may be full
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 from bench import processes, raw
-from bench.peers.kafka import free_port
 from confluent_kafka import Producer
 
+from millstream.config.ports import free_ports
 from millstream.testing import Broker
 from waits import PATIENCE_S, until
 
@@ -22,8 +22,7 @@ def roles(broker):
     """Name → pids of all processes below the supervisor."""
     found = {}
     for pid in processes.tree(broker.pid)[1:]:
-        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
-            found.setdefault(file.read().strip(), []).append(pid)
+        found.setdefault(processes.comm_of(pid), []).append(pid)
     return found
 
 
@@ -164,7 +163,7 @@ def test_a_broker_of_a_test_ends_with_the_process_that_started_it(tmp_path, way)
 
 
 def test_it_comes_back_on_the_same_data_after_every_kind_of_end(broker_factory):
-    broker = broker_factory(topics={"t": 1}, listen=f"127.0.0.1:{free_port()}")
+    broker = broker_factory(topics={"t": 1}, listen=f"127.0.0.1:{free_ports(1)[0]}")
     batch = raw.batch([b"one more"])
     ends = [broker.stop, broker.kill, lambda: os.kill(broker.pid, signal.SIGKILL) or broker.wait(60)]
     for offset, end in enumerate(ends):

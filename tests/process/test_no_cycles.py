@@ -15,13 +15,14 @@ import pytest
 from hostile_support import connect
 
 from millstream.client.connection import Connection
+from millstream.config.ports import free_ports
 from millstream.testing import Broker
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from waits import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
-from fuzz_traffic import Tap, aiokafka, free_port, kafka_python, librdkafka
+from fuzz_traffic import Tap, aiokafka, kafka_python, librdkafka
 
 pytestmark = [
     pytest.mark.process,
@@ -38,7 +39,7 @@ PATIENCE_S = 5.0
 def talk(tmp_path):
     """(broker that counts, the tap before it)."""
     with Tap() as tap:
-        listen = f"127.0.0.1:{free_port()}"
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
         tap.to(listen)
         settings = {
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}",

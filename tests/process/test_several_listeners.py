@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from millstream.client.connection import Connection
+from millstream.config.ports import free_ports
 from millstream.testing.process import Broker, BrokerFailed
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -56,9 +57,7 @@ def test_each_listener_tells_its_clients_its_own_address(tmp_path):
 
 
 def test_what_is_advertised_is_told_to_who_came_by_that_listener_alone(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT",
         "advertised.listeners": "LAN://broker.example.org:19092",

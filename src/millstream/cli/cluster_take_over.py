@@ -24,7 +24,6 @@ broker or cluster, an outdated one.
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import closing
 from typing import Any, Final
@@ -41,6 +40,7 @@ from millstream.cli.output import print_json, remark
 from millstream.cli.take_over_from_store import TakeOverFromStore
 from millstream.cli.taking_over import TakeOver
 from millstream.config.forms import Endpoint, parse_endpoint
+from millstream.config.ports import free_ports
 
 _SET_AT_START: Final = 4
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -127,7 +127,7 @@ def _peer(given: str | None, peers: list[str]) -> Endpoint:
             raise WrongUsage(f"--peer-listen takes HOST:PORT, not '{given}'") from None
     if not all(one.rpartition(":")[0].strip("[]") in _LOOPBACK for one in peers):
         raise WrongUsage("brokers are on other machines: give --peer-listen HOST:PORT, where they reach this one")
-    return Endpoint("127.0.0.1", _free_port())
+    return Endpoint("127.0.0.1", free_ports(1)[0])
 
 
 def _command(
@@ -152,8 +152,3 @@ def _of_the_store(bootstrap: str) -> dict[str, str]:
         for name, entry in entries.items()
         if name.startswith(("objects.", "insecure.listeners")) and int(entry.source) == _SET_AT_START and entry.value
     }
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]

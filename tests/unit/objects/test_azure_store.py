@@ -15,6 +15,7 @@ import urllib.request
 import pytest
 from store_suite import StoreSuite
 
+from millstream.config.ports import free_ports
 from millstream.objects.remote import RemoteStore
 from millstream.objects.url import parse_url
 from waits import until
@@ -41,8 +42,7 @@ def azurite(tmp_path_factory):
         check=True,
         timeout=500,
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [str(place / "node_modules/.bin/azurite-blob"), "--blobPort", str(port), "--inMemoryPersistence"]
     server = subprocess.Popen([*command, "--silent", "--skipApiVersionCheck"], cwd=place)
 
