@@ -14,7 +14,7 @@ import signal
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from millstream.testing.stem import grow
 
@@ -30,7 +30,7 @@ SHOWN_BYTES = 32
 THRESHOLDS = (20_000, 10, 10)
 """Of the collector: it looks thirty times less often than with Python's own (700, 10, 10)."""
 
-settings.register_profile("millstream", deadline=None, print_blob=True)
+settings.register_profile("millstream", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("millstream")
 
 SECOND_TRY = "MILLSTREAM_SECOND_TRY"

@@ -73,7 +73,7 @@ def run_batch(settings, write, once, place):
 
 def drive(given):
     place = Path(given["place"])
-    settings = WriteSettings(given["bootstrap"], "c", 20.0, given["topic"], "lz4", 1500, 60_000)
+    settings = WriteSettings(given["bootstrap"], "c", 60.0, given["topic"], "lz4", 1500, 60_000)
     done = place / "commits"
     batch = int(done.read_text()) if done.exists() else 0
     while batch < given["batches"]:

@@ -1,6 +1,12 @@
 """A member of a share group by raw requests, with a connection of its own. Its topic is ``t``."""
 
+from millstream.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareOffsetsPartition,
+    AlterShareOffsetsTopic,
+)
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
+from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from millstream.wire.messages.read_share_group_state import (
     ReadShareGroupStateRequest,
@@ -34,9 +40,29 @@ class Member:
         self.topic_id = topic.topic_id
         self.got = []
 
-    def join(self):
+    def start_at_end(self):
+        """Have the group, which has no members yet, start at the end of each log. Left alone it would start there at a
+        first fetch, and nothing says when a broker has looked for that end.
+        """
+        self._find_coordinator()
+        ends = [ListOffsetsPartition(n, -1, -1) for n in range(PARTITIONS)]
+        (topic,) = self.line.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", ends)])).topics
+        starts = [AlterShareOffsetsPartition(one.partition_index, one.offset) for one in topic.partitions]
+        wanted = AlterShareGroupOffsetsRequest(self.group, [AlterShareOffsetsTopic("t", starts)])
+
+        def altered():
+            answer = self.line.ask(wanted)
+            return not answer.error_code and not any(one.error_code for one in answer.responses[0].partitions)
+
+        until(altered, "the group takes no starts")
+        return self
+
+    def _find_coordinator(self):
         found = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         until(lambda: self.line.ask(found).coordinators[0].error_code == 0, "there is no coordinator")
+
+    def join(self):
+        self._find_coordinator()
         request = ShareGroupHeartbeatRequest(self.group, self.name, 0, subscribed_topic_names=["t"])
         until(lambda: self.line.ask(request).error_code == 0, "the member cannot join")
         wanted = [ReadStatePartition(n, -1) for n in range(PARTITIONS)]

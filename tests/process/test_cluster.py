@@ -27,6 +27,8 @@ from millstream.testing import BrokerFailed, Cluster, cluster
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from waits import moment, until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def three():

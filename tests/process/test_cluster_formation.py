@@ -17,6 +17,8 @@ from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
 from millstream.telemetry.metrics import StatsSlab
 
+pytestmark = pytest.mark.process
+
 DISK = SystemDisk()
 
 

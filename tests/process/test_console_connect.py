@@ -15,6 +15,7 @@ from millstream.console.application import create
 from millstream.console.connect import connect_access
 from millstream.console.settings import Settings
 from millstream.errors import Rejected
+from waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 
@@ -104,6 +105,11 @@ class Fake(ThreadingHTTPServer):
             },
             HOSTILE: {"state": "PAUSED", "tasks": [], "config": {}},
         }
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    monkeypatch.setattr(connect, "TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -204,9 +210,13 @@ def test_a_worker_that_is_silent_or_slow_is_a_sentence_beside_the_others(worker,
         dead.held, dead.mood = threading.Event(), silence
         thread = threading.Thread(target=dead.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        page = open_console(dead.url, worker.url).get("/connect").text
-        assert f"Kafka Connect at {dead.url}: no answer within 1 s" in page
-        assert "to-files" in page
+
+        def both_are_shown():
+            page = open_console(dead.url, worker.url).get("/connect").text
+            assert f"Kafka Connect at {dead.url}: no answer within 1 s" in page
+            return "to-files" in page
+
+        until(both_are_shown, "the worker that answers has a second, too")
         dead.held.set()
         dead.shutdown()
         thread.join()

@@ -16,6 +16,8 @@ from snapshots_support import topic_directories
 from millstream.testing import cluster
 from waits import PATIENCE_S, moment, until
 
+pytestmark = pytest.mark.process
+
 CHURNERS = 3
 FAIL_OVER_MAX_S = 20
 """An election takes about two seconds, on a busy machine some more."""

@@ -9,6 +9,8 @@ from snapshots_support import topic_directories
 from millstream.testing import cluster
 from waits import PATIENCE_S, until
 
+pytestmark = pytest.mark.process
+
 SHORT = {"internal.controller.segment.bytes": 4_096, "metadata.log.max.snapshot.interval.ms": 400}
 
 

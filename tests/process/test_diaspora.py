@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from millstream.diaspora import IgnoredOption, api, mofka
 from waits import moment, until
 
+pytestmark = pytest.mark.process
+
 WAIT_MS = 120_000
 
 

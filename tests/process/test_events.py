@@ -1,5 +1,6 @@
 """Event topics of a real broker: what is pushed is fed, fetched in ranges, acknowledged, and there after a kill."""
 
+import contextlib
 import json
 import random
 import struct
@@ -17,6 +18,8 @@ from millstream.events import EventsClient, decode_descriptor
 from millstream.format.events import INDEX_RECORD_BYTES, StrideView, SubView
 from millstream.model.error_code import ErrorCode
 from waits import Patience, until
+
+pytestmark = pytest.mark.process
 
 WAIT_S = 120
 EVENTS = [({"n": n, "even": n % 2 == 0}, bytes([n % 251]) * (n % 40)) for n in range(300)]
@@ -97,15 +100,17 @@ def test_a_consumer_goes_on_where_it_acknowledged_and_its_lag_is_a_groups(topic,
         assert consumer.pull(WAIT_S).id == 3
 
 
-def take_all(consumer, found):
-    """Pull and acknowledge until nothing has come for a second."""
-    while True:
-        try:
-            event = consumer.pull(1)
-        except TimeoutError:
-            return
-        found.append((event.partition, event.id))
-        event.acknowledge().result(WAIT_S)
+def take(parts, found, count):
+    """Pull and acknowledge until ``count`` events are found. ``parts``: which partitions each consumer has had."""
+    patience = Patience()
+    while len(found) < count:
+        patience.check(f"{len(found)} of {count} events came")
+        for consumer, partitions in parts.items():
+            with contextlib.suppress(TimeoutError):
+                event = consumer.pull(0.05)
+                found.append((event.partition, event.id))
+                partitions.add(event.partition)
+                event.acknowledge().result(WAIT_S)
 
 
 def test_consumers_of_one_name_share_the_partitions_and_a_group_tool_sees_them(client, broker):
@@ -116,8 +121,7 @@ def test_consumers_of_one_name_share_the_partitions_and_a_group_tool_sees_them(c
         with topic.producer() as producer:
             for n in range(40):
                 producer.push({"n": n}, partition=n % 4)
-        take_all(first, found)
-        assert {partition for partition, _ in found} == {0, 1, 2, 3}
+        take({first: set()}, found, 40)
         with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as other:
             second = other.open_topic("shared").consumer("team")
             parts = {first: set(), second: set()}
@@ -129,11 +133,7 @@ def test_consumers_of_one_name_share_the_partitions_and_a_group_tool_sees_them(c
                 with topic.producer() as producer:
                     for n in range(4):
                         producer.push({"n": n}, partition=n)
-                for consumer, partitions in parts.items():
-                    events = []
-                    take_all(consumer, events)
-                    partitions.update(partition for partition, _ in events)
-                    found += events
+                take(parts, found, len(found) + 4)
             assert parts[first] | parts[second] == {0, 1, 2, 3}
             assert not parts[first] & parts[second]
             admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -13,6 +13,8 @@ from millstream.cli.__main__ import main
 from millstream.events import EventsClient
 from millstream.format.events.mofka import PADDED_RECORD
 
+pytestmark = pytest.mark.process
+
 DESCRIPTOR_BYTES = 56
 
 

@@ -10,6 +10,8 @@ from millstream.testing.clusters import free_ports
 from millstream.testing.process import Broker, BrokerFailed
 from waits import PATIENCE_S, until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.slow
 @pytest.mark.ci

@@ -38,7 +38,7 @@ CROWD = 2000
 
 @pytest.fixture(scope="module")
 def running():
-    settings = {"group.initial.rebalance.delay.ms": 0, "socket.frame.timeout.ms": 1000}
+    settings = {"group.initial.rebalance.delay.ms": 0, "socket.frame.timeout.ms": 10_000}
     with Broker(topics={"steady": 2, "beside": 1}, settings=settings, shards=2, memory=str(BUDGET_BYTES)) as started:
         clients_go_on(started, "before")
         yield started

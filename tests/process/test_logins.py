@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import struct
+import time
 from contextlib import closing
 
 import confluent_kafka as ck
@@ -240,13 +241,24 @@ def test_a_bare_token_may_be_shorter_than_a_request(broker):
 def test_sasl_after_a_login_and_without_one_is_refused_and_the_connection_stays(broker, line):
     assert log_in(line).error_code == 0
     assert line.ask(SaslAuthenticateRequest(b"x"), 2).error_code == 34
-    assert line.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 34, "within a second of the login"
     assert line.ask(MetadataRequest(topics=[]), 12).cluster_id
+    until(lambda: is_refused_within_a_second(broker), "this machine takes a second for each login")
     plain = Line(broker.bootstrap)
     with closing(plain.sock):
         assert plain.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 34
         assert plain.ask(SaslAuthenticateRequest(b"x"), 2).error_code == 34
         assert plain.ask(MetadataRequest(topics=[]), 12).cluster_id
+
+
+def is_refused_within_a_second(broker):
+    """Whether a handshake came within a second of a login, and so was refused."""
+    began = time.monotonic()
+    with Line(where(broker)) as line:
+        assert log_in(line).error_code == 0
+        code = line.ask(SaslHandshakeRequest("PLAIN"), 1).error_code
+        assert code == 34 or time.monotonic() - began >= 1
+        assert code == 0 or line.ask(MetadataRequest(topics=[]), 12).cluster_id
+    return code == 34
 
 
 def test_a_frame_before_the_login_is_small(line):

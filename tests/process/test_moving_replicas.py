@@ -19,6 +19,8 @@ from millstream.wire.messages.update_features import (
 )
 from waits import until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def three():

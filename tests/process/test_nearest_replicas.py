@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 from millstream.testing.clusters import Cluster
 from waits import PATIENCE_S, until
 
+pytestmark = pytest.mark.process
+
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 

@@ -66,8 +66,13 @@ def test_what_a_kill_leaves_behind_is_mended_without_a_warning_and_counted(broke
     assert "recovered 9 logs" in told[0], "eight partitions and the controller"
 
 
+def lines_since(began, at_once=6, a_second=0.1):
+    """So many lines of one kind may have been written since a time, and one of what began before it."""
+    return 1 + at_once + (time.monotonic() - began) * a_second
+
+
 def test_a_flood_of_bytes_that_are_no_request_is_a_few_lines_and_one_counter(broker_factory):
-    broker = broker_factory(shards=1, settings=UNHURRIED)
+    broker, began = broker_factory(shards=1, settings=UNHURRIED), time.monotonic()
     for _ in range(20):
         for start in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x7f\xff\xff\xff"):
             sock = connect(broker)
@@ -75,14 +80,15 @@ def test_a_flood_of_bytes_that_are_no_request_is_a_few_lines_and_one_counter(bro
             assert closed(sock)
     assert metrics(broker).value("millstream_net_refused_frames_total") == 60
     warnings = lines(broker, "WARN")
-    assert 1 <= len(warnings) <= 7
+    assert 1 <= len(warnings) <= lines_since(began)
     assert "speaks HTTP, and this port is for Kafka clients" in warnings[0]
     assert "speaks TLS, and this listener is PLAINTEXT" in warnings[1]
     assert "claims a request of 2147483647 bytes" in warnings[2]
 
 
 def test_connections_over_the_limit_are_refused_with_a_line_that_names_the_setting(broker_factory):
-    broker = broker_factory(shards=1, settings={**UNHURRIED, "max.connections": 2})
+    settings = {**UNHURRIED, "max.connections": 2}
+    broker, began = broker_factory(shards=1, settings=settings), time.monotonic()
     kept = [connect(broker) for _ in range(2)]
     until(lambda: metrics(broker).value("millstream_net_connections") == 2, "both are open")
     for _ in range(20):
@@ -91,7 +97,7 @@ def test_connections_over_the_limit_are_refused_with_a_line_that_names_the_setti
         sock.close()
     assert metrics(broker).value("millstream_net_refused_connections_total") == 20
     warnings = lines(broker, "WARN")
-    assert 1 <= len(warnings) <= 6
+    assert 1 <= len(warnings) <= lines_since(began)
     assert re.fullmatch(r"refused a connection of 127\.0\.0\.1:\d+: max\.connections=2 are open", warnings[0])
 
 
@@ -104,7 +110,7 @@ def next_descriptor(broker):
 def test_without_descriptors_connections_wait_and_are_served_later(broker_factory):
     broker = broker_factory(shards=1, settings=UNHURRIED)
     unused = min(next_descriptor(broker) for _ in range(100))  # a look may meet a file that is open for a moment
-    before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    before, short_since = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE), time.monotonic()
     resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (unused, before[1]))
     sock = connect(broker)
     until(lambda: lines(broker, "ERROR"), "the operator is told")
@@ -117,7 +123,7 @@ def test_without_descriptors_connections_wait_and_are_served_later(broker_factor
     sock.sendall(b"\x7f\xff\xff\xff")
     assert closed(sock), "it was accepted after all, and heard"
     errors = lines(broker, "ERROR")
-    assert len(errors) <= 3
+    assert len(errors) <= lines_since(short_since, at_once=1, a_second=1)
     assert "Too many open files" in errors[0]
 
 

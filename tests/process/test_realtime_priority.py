@@ -1,5 +1,6 @@
 """``shards.realtime``: who gets real-time priority, and what is said where nobody may have it."""
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -26,9 +27,9 @@ def policies(root):
     """The scheduling policies of the broker's processes, by what they are called without their number."""
     found = {}
     for pid in processes.tree(root):
-        with open(f"/proc/{pid}/comm") as comm:
-            name = comm.read().split()[1]
-        found.setdefault(name, set()).add(os.sched_getscheduler(pid))
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            policy = os.sched_getscheduler(pid)
+            found.setdefault(processes.comm_of(pid).split()[1], set()).add(policy)
     return found
 
 

@@ -15,6 +15,8 @@ from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.testing.clusters import Cluster
 from waits import until
 
+pytestmark = pytest.mark.process
+
 OLD = "ec525f1"
 """A commit of the first release with replicas; nothing moved between its brokers."""
 

@@ -1,5 +1,6 @@
 """The schema registry of a running broker: Confluent's own client, what is stored, crashes, bad requests."""
 
+import contextlib
 import http.client
 import json
 import signal
@@ -7,7 +8,7 @@ import urllib.parse
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -69,16 +70,14 @@ def registry_process(broker):
 
 def stored(broker):
     """Keys and values of ``_schemas``."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "look", "auto.offset.reset": "earliest"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "look", "enable.partition.eof": True})
     consumer.assign([TopicPartition("_schemas", 0, 0)])
-    try:
-        found = []
-        while (message := consumer.poll(10 if not found else 0.5)) is not None:
-            assert message.error() is None
+    found = []
+    with contextlib.closing(consumer):
+        while (message := consumer.poll(60)) is not None and message.error() is None:
             found.append((message.key(), message.value()))
-        return found
-    finally:
-        consumer.close()
+    assert message is not None and message.error().code() == KafkaError._PARTITION_EOF
+    return found
 
 
 def test_confluents_serializers_work_unchanged(start_broker, registry_of):

@@ -26,6 +26,8 @@ from millstream.wire.messages.write_share_group_state import (
 from raw_line import Line
 from waits import until
 
+pytestmark = pytest.mark.process
+
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 

@@ -11,6 +11,8 @@ from millstream.testing.process import BrokerFailed
 from millstream.testing.stem import run_command
 from waits import until
 
+pytestmark = pytest.mark.process
+
 
 def recover(survivor, *words, code=0):
     """What the command prints, and what it says beside that."""

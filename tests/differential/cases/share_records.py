@@ -7,6 +7,7 @@ from differential.table import case
 from differential.talk import Talk, Topic
 from millstream.wire.messages.share_acknowledge import AcknowledgementBatch, ShareAcknowledgeRequest
 from millstream.wire.messages.share_fetch import ShareFetchRequest
+from waits import Patience
 
 NOWHERE = Topic("nowhere", b"\7" * 16)
 GROUP = 32
@@ -24,6 +25,18 @@ def holding(t: Talk, *counts: int) -> tuple[Sharer, Place]:
     member, topic = began(t, *counts)
     member.fetch((topic, 0), note=False)
     return member, (topic, 0)
+
+
+def fetch_loaded(member: Sharer, place: Place, **options: object) -> None:
+    """Fetches, and notes the first answer that names the partition: none does while its state is loaded."""
+    patience = Patience()
+    while True:
+        answer = member.fetch(place, max_wait_ms=1000, **options)
+        if answer is None or answer.error_code or answer.responses:
+            return
+        patience.check(f"{member.t.peer.name}: the state is not loaded")
+        member.t.steps.pop()
+        member.poll(epoch=-1, note=False)
 
 
 # Sessions
@@ -214,15 +227,24 @@ def _(t: Talk) -> None:
 
 
 for _what, _options in {
-    "no records": {"max_records": 0},
-    "-1 records": {"max_records": -1},
     "two records": {"max_records": 2},
     "a batch of 2": {"batch_size": 2},
     "a batch of 0": {"batch_size": 0},
-    "no bytes": {"max_bytes": 0},
-    "-1 bytes": {"max_bytes": -1},
     "one byte": {"max_bytes": 1},
     "at least 2^31 - 1 bytes": {"min_bytes": (1 << 31) - 1},
+}.items():
+
+    @case(f"for {_what}", ShareFetchRequest)
+    def _(t: Talk, options: dict[str, object] = _options) -> None:
+        member, topic = began(t, 3, 2)
+        fetch_loaded(member, (topic, 0), **options)
+
+
+for _what, _options in {
+    "no records": {"max_records": 0},
+    "-1 records": {"max_records": -1},
+    "no bytes": {"max_bytes": 0},
+    "-1 bytes": {"max_bytes": -1},
 }.items():
 
     @case(f"for {_what}", ShareFetchRequest)
@@ -439,8 +461,7 @@ def _(t: Talk) -> None:
 @case("a start behind the end", ShareFetchRequest)
 def _(t: Talk) -> None:
     topic = t.filled(3)
-    member = started(t, topic, 9)
-    member.fetch((topic, 0), max_wait_ms=1000)
+    fetch_loaded(started(t, topic, 9), (topic, 0))
     t.look(share_offsets(t, topic))
 
 

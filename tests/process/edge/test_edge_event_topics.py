@@ -84,10 +84,10 @@ def test_records_that_are_no_events_are_named_one_by_one(client, topic, partitio
 
 def test_every_record_that_breaks_a_rule_of_time_is_named(client):
     topic = client.create(
-        topic_kind="events", message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000
+        topic_kind="events", message_timestamp_before_max_ms=600_000, message_timestamp_after_max_ms=600_000
     )[0]
     now = int(time.time() * 1000)
-    data = build_batch([(None, b"{}", (), now + offset) for offset in (0, 100_000, -100_000)])
+    data = build_batch([(None, b"{}", (), now + offset) for offset in (0, 9_000_000, -9_000_000)])
     answer = client.produce(topic, 0, data)
     assert ErrorCode(answer.error_code).name == "INVALID_TIMESTAMP"
     assert [one.batch_index for one in answer.record_errors] == [1, 2]

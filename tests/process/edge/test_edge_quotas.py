@@ -104,8 +104,11 @@ def test_a_producer_over_its_quota_is_told_to_wait_and_is_not_read_meanwhile(bro
     greedy.connection.close()
 
 
+RECORDS = 12
+
+
 class Reader:
-    """Reads a topic record by record, with a fetch session or without."""
+    """Reads a topic of `RECORDS` record by record, again and again, with a fetch session or without."""
 
     def __init__(self, client, topic_id, session):
         self.client = client
@@ -114,7 +117,7 @@ class Reader:
         self.offset = self.empty = 0
 
     def read(self):
-        request = fetch_request({(self.topic_id, 0): (self.offset, 60 * KIB)}, 13, self.known, ())
+        request = fetch_request({(self.topic_id, 0): (self.offset % RECORDS, 60 * KIB)}, 13, self.known, ())
         answer = self.client.connection.call(request, fetching.FetchResponse, 13)
         assert answer.error_code == 0
         if answer.session_id:
@@ -129,18 +132,16 @@ class Reader:
 
 def test_a_fetch_over_the_quota_is_empty_and_gets_its_data_later(broker, client):
     topic, topic_id = client.create(partitions=1)
-    for _ in range(12):
+    for _ in range(RECORDS):
         client.produce(topic, 0, batch(1, value=bytes(50 * KIB)))
     assert alter(client, {"client-id": None}, consumer_byte_rate=50_000.0)[0] == "NONE"
     begun = time.monotonic()
     readers = [Reader(named(broker, f"reader-{session}"), topic_id, session) for session in (False, True)]
-    while any(reader.offset < 12 for reader in readers):
-        for reader in readers:
-            if reader.offset < 12:
-                reader.read()
+    for reader in readers:
+        while reader.offset < RECORDS or not reader.empty:  # a slow machine reads all of it within the quota
+            reader.read()
     assert time.monotonic() - begun >= 1
     assert alter(client, {"client-id": None}, consumer_byte_rate=None)[0] == "NONE"
-    assert all(reader.empty for reader in readers)
     assert [reader.known[0] > 0 for reader in readers] == [False, True]
     for reader in readers:
         reader.client.connection.close()

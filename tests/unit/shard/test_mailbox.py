@@ -6,7 +6,7 @@ import struct
 import time
 
 import pytest
-from shard_pair import Side, pair
+from shard_pair import TIMEOUT_US, Side, pair
 
 from millstream.errors import (
     Corruption,
@@ -336,14 +336,46 @@ def test_an_answer_may_lend():
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 def test_what_a_late_answer_lends_goes_home_by_itself(how):
     ended = []
+    shared = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+    asked, over, lent = range(3)  # cells of it
+
+    def there(side):
+        def give(_, payload, reply):
+            shared[asked] = 1
+            when(side, over, lambda: answer(payload, reply))
+
+        def answer(payload, reply):
+            loan = side.lend(payload)
+            reply.send(struct.pack("<QIQ", *loan), (loan[2],))
+            shared[lent] = 1
+
+        side.mailbox.serve(GIVE, give)
 
     def here(side):
-        call_id = side.call(GIVE, b"late", ended.append, timeout_us=5_000 if how == "timeout" else 10_000_000)
-        if how == "cancel":
-            side.call_later(5_000, lambda: side.mailbox.cancel(call_id))
-        side.call_later(60_000, side.finish)
+        def ends(error):
+            ended.append(error)
+            is_over()
 
-    pair(lambda side: gives(side, 30_000), here)
+        def is_over():
+            shared[over] = 1
+            when(side, lent, side.finish)
+
+        def cancels():
+            side.mailbox.cancel(call_id)
+            is_over()
+
+        call_id = side.call(GIVE, b"late", ends, timeout_us=500_000 if how == "timeout" else TIMEOUT_US)
+        if how == "cancel":
+            when(side, asked, cancels)
+
+    def when(side, cell, callback):
+        """Call back once the cell is set."""
+        if shared[cell]:
+            callback()
+        else:
+            side.call_later(1000, lambda: when(side, cell, callback))
+
+    pair(there, here)
     assert [type(end) for end in ended] == ([OutcomeUnknown] if how == "timeout" else [])
 
 
