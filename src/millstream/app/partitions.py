@@ -13,7 +13,7 @@ from uuid import UUID
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps
 from millstream.cluster.placement import ELSEWHERE
-from millstream.cluster.topic_table import TopicMeta
+from millstream.cluster.topic_table import PartitionMeta, TopicMeta
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.cuts import Cut
@@ -113,9 +113,13 @@ class Partitions(MetadataListener):
         """A partition that failed is being repaired."""
         self._lifecycle.stop_voting(entry.raft_group)
 
+    def metadata_of(self, entry: Faulty) -> PartitionMeta | None:
+        """What this broker knows of its leader and replicas; None if it was deleted."""
+        return self._metadata.partition(entry.name, entry.index)
+
     def has_others(self, entry: Faulty) -> bool:
         """Whether other brokers hold the partition, too, or may be members of its group already."""
-        part = self._metadata.partition(entry.name, entry.index)
+        part = self.metadata_of(entry)
         return part is not None and any(node != self._metadata.node_id for node in part.replicas)
 
     def known_term(self, entry: Faulty) -> Term:
@@ -259,7 +263,8 @@ class Partitions(MetadataListener):
             return Members(now, learns=True, restores=restores)
         was_alone = len(first) == 1 and part.raft_group in state.moves
         created = state.topics.by_id[topic.topic_id].partitions[index]
-        return Members(first, was_alone=was_alone, first_term=created.first_term)
+        changed = () if origin is None else now
+        return Members(first, was_alone=was_alone, now=changed, first_term=created.first_term)
 
 
 def _nobody(_: int) -> None:

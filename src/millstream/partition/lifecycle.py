@@ -321,7 +321,7 @@ class Lifecycle:
                 index,
                 config,
                 clean=(self._clean or fresh) and not emptied,
-                replicated=len(members.voters) > 1 or members.is_alone,
+                replicated=members.has_others or members.is_alone,
                 expected=members.elect and not fresh and not members.was_alone and not members.is_alone,
                 alone=members.is_alone and not fresh,
             )
@@ -332,7 +332,7 @@ class Lifecycle:
         except Corruption as error:
             producers.clear()
             self._leave_group(group)
-            others = members.elect and len(members.voters) > 1 and not fresh and not members.was_alone
+            others = members.has_others and not fresh
             mends = others and log is not None and not log.files.lost and not config.has_events
             if log is not None and mends and put_aside_at_start(self._storage, log, error.message):
                 return self.opened(name, topic_id, index, raft_group, config, fresh=False, members=members)
@@ -428,6 +428,8 @@ class Lifecycle:
             if members.was_alone and not log.raft.controls.entries:
                 least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
             voters = () if members.learns and not log.files.lost else members.voters
+            if log.files.lost and members.now:
+                voters = members.now
             return self._groups.open(
                 raft_group, log, Configuration(voters), least_term, members.first_term, created=fresh
             )

@@ -27,6 +27,11 @@ class Members(NamedTuple):
     voter.
     """
 
+    now: tuple[ReplicaId, ...] = ()
+    """The members of now, if the group's members have changed since it was made. They are asked if the files of this
+    replica are lost; ``voters`` of a log without entries may be this replica alone.
+    """
+
     restores: bool = False
     """This replica is the only one, and the object store has what its log needs: it is asked if there are no files."""
 
@@ -42,3 +47,8 @@ class Members(NamedTuple):
     def elect(self) -> bool:
         """Whether the group elects its leader. Otherwise this replica is alone, and always was."""
         return bool(self.voters)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether other replicas have what this one has."""
+        return len(self.now or self.voters) > 1 and not self.was_alone
