@@ -250,7 +250,9 @@ class Several(World):
                 continue
             answers: list[Any] = []
             asked = RepairAsked(entry.name, entry.index, execute=True)
-            Repair(shard.context.reactor, shard.storage, member.partitions, entry, asked, answers.append).begin()
+            Repair(
+                shard.context.reactor, shard.storage, member.partitions, member.unclean, entry, asked, answers.append
+            ).begin()
             member.idle = False
             self.until(lambda answers=answers: bool(answers), "a repair is not answered")
             if isinstance(answers[0], MillstreamError):

@@ -144,16 +144,22 @@ class History:
         """As ``millstream topic repair`` on the broker; the list gets the answer."""
         shard, answers = self.member.shard, list[Any]()
         asked = RepairAsked(TOPIC, 0, execute=execute)
-        Repair(shard.context.reactor, shard.storage, self.member.partitions, self.entry, asked, answers.append).begin()
+        partitions, unclean = self.member.partitions, self.member.unclean
+        Repair(shard.context.reactor, shard.storage, partitions, unclean, self.entry, asked, answers.append).begin()
         self.member.idle = False
         return answers
 
-    def repair(self, *, execute: bool) -> dict[str, Any]:
+    def answer(self, *, execute: bool) -> Any:
         """The answer to that."""
         answers = self.ask_repair(execute=execute)
         self.world.until(lambda: bool(answers), "a repair is not answered")
-        assert not isinstance(answers[0], MillstreamError), answers[0]
         return answers[0]
+
+    def repair(self, *, execute: bool) -> dict[str, Any]:
+        """The answer to that, which is no error."""
+        answer = self.answer(execute=execute)
+        assert not isinstance(answer, MillstreamError), answer
+        return answer
 
     def play(self, file: str, damage: str, after: After) -> None:
         """One cell of the table."""
@@ -274,5 +280,77 @@ def test_the_directory_of_the_only_replica_is_lost_and_the_store_has_its_log(hol
         history.start()
         world.until(lambda: isinstance(history.entry, Partition), f"it is not served: {history.entry}")
         fill(world, 2)
+        rest(world)
+        judge(world)
+
+
+@pytest.mark.parametrize("kind", ["local", "tiered"])
+@pytest.mark.parametrize("moved_us", [5_000, 1_000_000])
+def test_the_only_replica_is_damaged_while_the_partition_moves_to_several(kind: str, moved_us: int) -> None:
+    """Its leader fills it, if the others have all. Without a leader a repair changes nothing: a person names it."""
+    history = History(kind, "always one")
+    world = history.world
+    with _listening(history.wrong):
+        history.begin()
+        member = history.member
+        nodes = sorted((one.node_id for one in world.members), key=lambda node: node != member.node_id)
+        world.decide(requests.ReassignPartitions((requests.ReassignPartition(TOPIC, 0, tuple(nodes)),)))
+        world.wait(moved_us)
+        world.until(lambda: isinstance(history.entry, Partition), "it is not opened as one of several")
+        directory = history.entry.log.directory
+        checkpointed: list[int] = []
+        member.shard.storage.checkpoint(lambda: checkpointed.append(1))
+        world.until(lambda: bool(checkpointed), "a checkpoint does not end")
+        member.crash(torn=False)
+        member.disk.damage(f"{directory}/{EPOCHS_FILE}", 0, b"\xff" * 64)
+        world.expected.append(directory)
+        history.start()
+        world.wait(20_000_000)
+        if world.leader(TOPIC, 0) is not None:
+            assert isinstance(history.entry, Partition), "the start has its leader fill it"
+            assert moved_us > 5_000
+        else:
+            assert moved_us == 5_000
+            for execute in (False, True):
+                assert "--unclean --from BROKER" in history.answer(execute=execute).message
+            answers: list[Any] = []
+            asked = RepairAsked(TOPIC, 0, execute=True, unclean_from=member.node_id, reason="the test")
+            member.unclean.ask(history.entry, asked, answers.append)
+            world.until(lambda: bool(answers), "a cut is not answered")
+            assert answers[0]["done"] and answers[0]["lost"] == 0, answers[0]
+        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
+        fill(world, 2)
+        rest(world)
+        judge(world)
+
+
+@pytest.mark.parametrize("kind", ["local", "tiered", "events"])
+@pytest.mark.parametrize("created", [1, 2])
+@pytest.mark.parametrize("loss", ["directory", "directory, with records logged", EPOCHS_FILE])
+def test_a_replica_of_before_a_move_to_three_loses_its_files(kind: str, created: int, loss: str) -> None:
+    """It is filled by those that hold the partition now, whoever held it when it was created."""
+    history = History(kind, "three")
+    history.world.kind = Kind(history.world.kind.configs, replicas=created)
+    world = history.world = Several(f"{kind}/{created}/{loss}", history.world.kind)
+    with _listening(history.wrong):
+        history.begin()
+        member = history.member
+        target = tuple(one.node_id for one in world.members)
+        world.decide(requests.ReassignPartitions((requests.ReassignPartition(TOPIC, 0, target),)))
+        group = world.controller.topics[TOPIC].partitions[0].raft_group
+        world.until(lambda: group not in world.controller.moves, "a move does not end")
+        fill(world, 2)
+        directory = history.entry.log.directory
+        history.crash(2 * ("logged" in loss))
+        if loss == EPOCHS_FILE:
+            member.disk.damage(f"{directory}/{EPOCHS_FILE}", 0, b"\xff" * 64)
+            world.expected.append(directory)
+        else:
+            history.lose_directory(directory)
+        history.start()
+        if not isinstance(history.entry, Partition):
+            assert kind == "events" and history.repair(execute=True)["step"] == "install"
+        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
+        assert history.entry.log.next_offset > max(world.truth_of().acknowledged)
         rest(world)
         judge(world)

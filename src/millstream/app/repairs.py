@@ -9,6 +9,9 @@
        ``epochs`` of the only replica   derived from its batches and the store ──────┤ loses what the plan says
        damaged, the only replica        cut back to its last sound batch ────────────┘ loses what the plan says
 
+Files are put aside only while another broker leads. Without a leader they may be all that there is: of a partition that
+moves from one broker to several, or whose other replicas are damaged, too.
+
 The only replica leads in a new term after the last two, above each that it may have led in. What is archived of it
 the object store says. Records that were put aside stay if they follow its last sound batch. No replica leads, and none
 will: `unclean_cuts`.
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from millstream.app.partitions import Partitions
     from millstream.app.shard_queries import ShardQueries
     from millstream.app.unclean_cuts import UncleanCuts
+    from millstream.cluster.leading_brokers import Answers
     from millstream.partition.table import PartitionTable
     from millstream.shard.control import ControlEnd
     from millstream.shard.reactor import Reactor
@@ -60,6 +64,10 @@ if TYPE_CHECKING:
 REPAIR: Final = "repair"
 """The question on the control channel."""
 
+LEADER_US: Final = 10_000_000
+"""How long a repair waits for a leader: an election takes less, unless no majority is there."""
+
+_AGAIN_US: Final = 500_000
 _TIMEOUT_US: Final = 600_000_000
 _SHARE: Final = 0.3
 
@@ -90,7 +98,7 @@ def serve_repairs(
         elif entry.raft_group in partitions.repairing:
             raise Retriable(f"{asked.topic}:{asked.partition} is being repaired")
         else:
-            Repair(reactor, storage, partitions, entry, asked, answer).begin()
+            Repair(reactor, storage, partitions, unclean, entry, asked, answer).begin()
 
     control.serve(REPAIR, repair)
 
@@ -106,13 +114,18 @@ class Repair:
         reactor: Reactor,
         storage: ShardStorage,
         partitions: Partitions,
+        unclean: UncleanCuts | None,
         entry: Faulty,
         asked: RepairAsked,
         answer: Callable[[Any], None],
     ) -> None:
+        """``unclean`` knows the other brokers, in a cluster."""
         self._reactor = reactor
         self._storage = storage
         self._partitions = partitions
+        self._unclean = unclean
+        self._patience_us = LEADER_US
+        """How long the repair still waits for a leader that can fill the replica."""
         self._entry = entry
         self._asked = asked
         self._reply = answer
@@ -190,6 +203,26 @@ class Repair:
         return self._partitions.config_of(self._entry).is_archived
 
     def _planned(self) -> None:
+        part = self._partitions.metadata_of(self._entry)
+        if self._step == "install" and self._unclean is not None and part is not None:
+            self._unclean.ask_others(part, self._heard)
+        else:
+            self._carry_out()
+
+    def _heard(self, said: Answers) -> None:
+        """The other brokers have said whether they lead. Without a leader the files here may be all that there is."""
+        if said.leaders:
+            self._carry_out()
+        elif self._patience_us > 0:
+            self._patience_us -= _AGAIN_US
+            self._reactor.call_later(_AGAIN_US, self._planned)
+        else:
+            where = f"{self._asked.topic}:{self._asked.partition}"
+            words = f"no other broker leads {where} and could fill this replica: try again once one does, or have the "
+            words += "partition continue from the replica that has most, by --unclean --from BROKER"
+            self._answer(Rejected(words, ErrorCode.KAFKA_STORAGE_ERROR))
+
+    def _carry_out(self) -> None:
         if not self._asked.execute:
             is_known = self._found and (self._found[0].segment or not self._is_archived())
             self._tell(done=False, end_offset=self._found[0].replayed_end if is_known else -1)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.leading_brokers import Answers, LeadingBrokers
     from millstream.cluster.metadata import MetadataCache
+    from millstream.cluster.topic_table import PartitionMeta
     from millstream.core.controller.requests import Results
     from millstream.partition.table import Faulty, PartitionTable
     from millstream.shard.reactor import Reactor
@@ -117,6 +118,10 @@ class UncleanCuts:
                 raise Rejected(f"{where} is led by this broker; there is nothing to cut")
             if isinstance(group, ReplicatedGroup) and group.leader != NO_REPLICA:
                 raise Rejected(f"{where} is led by broker {node_of(group.leader)}; there is nothing to cut")
+        self.ask_others(part, heard)
+
+    def ask_others(self, part: PartitionMeta, heard: Callable[[Answers], None]) -> None:
+        """Ask the other brokers that are alive and hold the partition whether they lead it."""
         me = self.metadata.node_id
         others = [NodeId(each) for each in part.replicas if each != me and self.metadata.is_alive(each)]
         self.leading.ask(part.raft_group, others, heard)
