@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.config.settings import Settings
 from millstream.core.eviction import POLICIES, Block, BlockKey, PartitionKey, ReaderId, make_policy
 from millstream.errors import Rejected
 from millstream.model.quantities import Offset, TimestampMs
@@ -86,6 +87,10 @@ def check_near_the_optimum(reads, slots_max):
     assert interval >= 0.95 * best, f"{interval:.3f} of {best:.3f}"
     assert lru <= 0.2 * best
     assert best > 0.3
+
+
+def test_the_setting_has_a_word_for_every_policy():
+    assert set(Settings.cache_eviction_policy.form.words) == set(POLICIES)
 
 
 @pytest.mark.parametrize("name", POLICIES)
