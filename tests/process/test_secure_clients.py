@@ -223,7 +223,7 @@ COMMANDS = [
     ("transaction", "list"),
     ("config", "list", "--running"),
     ("logger", "list"),
-    ("backup", "create", "--to", "file:///nowhere"),
+    ("backup", "create", "--to", "BACKUP"),
 ]
 
 
@@ -235,7 +235,8 @@ def test_every_command_says_it_at_once(with_logins, command, tmp_path, words, mi
     properties = tmp_path / "client.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
     (tmp_path / "plan.yaml").write_text("topics: {orders: {}}\n")
-    words = [str(tmp_path / "plan.yaml") if word == "FILE" else word for word in words]
+    paths = {"FILE": str(tmp_path / "plan.yaml"), "BACKUP": f"file://{tmp_path}/backup"}
+    words = [paths.get(word, word) for word in words]
     code, _, said = command(*words, "--bootstrap", address, "--timeout", "3600", "--command-config", str(properties))
     assert (code, expected in said) == (1, True), said
 

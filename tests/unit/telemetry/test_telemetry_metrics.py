@@ -140,7 +140,7 @@ def test_processes_show_their_cpu_time_and_dead_ones_are_left_out():
     assert cpu.startswith('millstream_process_cpu_seconds_total{process="shard-0"} ')
 
 
-def test_what_the_node_knows_is_shown_as_declared():
+def test_what_the_node_knows_is_shown_as_declared(tmp_path):
     alive = StatsSlab(0, "shard")
     alive.started()
     page = render([alive], node=node_samples("/", "1.0"))
@@ -149,7 +149,7 @@ def test_what_the_node_knows_is_shown_as_declared():
         wanted = f"{{{labels[metric.label.name]}}}" if metric.label is not None else ""
         (line,) = lines_of(page, f"{metric.exposed_name}{wanted} ")
         assert float(line.rsplit(" ", 1)[1]) > 0 or metric.name == "process_cpu"
-    assert b"millstream_storage_free_bytes" not in render([alive], node=node_samples("/nowhere", "1.0"))
+    assert b"millstream_storage_free_bytes" not in render([alive], node=node_samples(str(tmp_path / "missing"), "1.0"))
 
 
 def test_every_line_of_the_page_is_a_comment_or_a_sample():
