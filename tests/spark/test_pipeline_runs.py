@@ -23,11 +23,13 @@ from spark_support import BAD_EVERY, BRIEF_DRIVER, check_exact, delta, run_kille
 
 from millstream.errors import Rejected
 from millstream.pipeline import topic_query
+from millstream.pipeline.checks import sink_name
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
 from millstream.pipeline.query_names import QueryProblem
 from millstream.pipeline.runner import prepared, run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed
 from millstream.pipeline.table_query import TableQuery
+from millstream.pipeline.tables.open_table import open_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]  # Spark starts slowly on a busy machine
 
@@ -42,6 +44,31 @@ def test_a_topic_becomes_a_table_that_goes_on_even_without_its_checkpoint(spark,
     again = run(orders.send(100).pipeline(state="state"), str(tmp_path), once=True).sinks[0]
     assert (again.batches, again.total_rows, again.total_rejected) == (1, orders.good, orders.bad)
     check_exact(orders, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sink", "sql", "said"),
+    [
+        (
+            Sink(delta="t"),
+            "SELECT CAST(id AS STRING) AS id, who FROM source",
+            "column id is string, in the table int64",
+        ),
+        (Sink(iceberg="ns.t"), "SELECT id, who AS Id2, 1 AS WHO FROM source", "column WHO is called who in the table"),
+        (Sink(parquet="t"), "SELECT id, 5 AS who FROM source", "column who is int32, in the files who is string"),
+        (Sink(delta="t", mode="upsert", key="id"), "SELECT id, who FROM source", "the result lacks _topic"),
+    ],
+)
+def test_a_result_that_does_not_fit_takes_the_table_from_no_other_run(spark, orders, tmp_path, sink, sql, said):
+    whole = Transform(sql="SELECT * EXCEPT (_key) FROM source")
+    run(orders.send(50).pipeline(sink, state="here", transform=whole), str(tmp_path), once=True)
+    table = open_table(sink, str(tmp_path))
+    before = table.guard(f"p.{sink_name(sink)}")
+    elsewhere = orders.pipeline(sink, state="elsewhere", transform=Transform(sql=sql))
+    with pytest.raises(Rejected, match=said):
+        run(elsewhere, str(tmp_path), once=True)
+    assert table.guard(f"p.{sink_name(sink)}") == before
 
 
 @pytest.mark.slow

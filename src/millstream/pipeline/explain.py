@@ -1,7 +1,7 @@
 """What Spark makes of a pipeline's queries: the columns of each sink, and the optimised plan.
 
-Nothing is read: neither a broker nor a table is asked, and views of topics are empty. Schemas with ids are asked for at
-the registry.
+Nothing is read: no broker is asked, and views of topics are empty. Schemas with ids are asked for at the registry.
+``inspect_results`` compares the columns with those of the tables that exist.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from millstream.pipeline.query_plan import optimised_plan, require_mergeable
 from millstream.pipeline.source import ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import source_options
+from millstream.pipeline.tables.open_table import open_table
 from millstream.pipeline.task import SourceSettings
 from millstream.pipeline.topic_query import records_of
 from millstream.pipeline.wire_schemas import pinned
@@ -25,11 +26,39 @@ def shares(spark: SparkSession, pipeline: Pipeline, directory: str) -> Iterator[
     """What each sink gets of the result, as a query that is not started. Errors as of ``analyse``."""
     pipeline = pinned(pipeline)
     make_side_tables(spark, pipeline, empty=True)
-    settings = SourceSettings(pipeline.source, "drop", "", "", None)
-    options = {**source_options(pipeline), "startingOffsets": "earliest"}
-    source = stream(spark, ROWS_FORMAT, format_options(settings, None, options))
+    source = unread_source(spark, pipeline)
     for index, sink in enumerate(pipeline.sinks):
         yield share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
+
+
+def unread_source(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    """The source of a pipeline whose schemas are pinned, for queries that are not started."""
+    settings = SourceSettings(pipeline.source, "drop", "", "", None)
+    options = {**source_options(pipeline), "startingOffsets": "earliest"}
+    return stream(spark, ROWS_FORMAT, format_options(settings, None, options))
+
+
+def inspect_results(spark: SparkSession, pipeline: Pipeline, directory: str) -> None:
+    """Refuse results of queries that do not fit the tables that exist; changes nothing. The views of the tables that
+    are joined with are made.
+
+    Raises:
+        QueryProblem: Spark does not take a query, or its rows have no such key.
+        Rejected: the rows do not fit a table's columns.
+    """
+    source: DataFrame | None = None
+    for index, sink in enumerate(pipeline.sinks):
+        if kind_of(sink) == "topic" or (pipeline.transform is None and sink.sql is None):
+            continue
+        table = open_table(sink, directory)
+        if not table.exists():
+            continue
+        source = unread_source(spark, pipeline) if source is None else source
+        frame = share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
+        schema = arrow_schema(frame)
+        if sink.mode != "append":
+            require_mergeable(frame, schema, table.key or key_of(sink), query_path(pipeline, index))
+        table.inspect(schema)
 
 
 def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tuple[list[tuple[str, str]], str]]:

@@ -174,6 +174,7 @@ class Run:
 
     def open(self) -> None:
         """Start Spark, open the tables, decide where each sink starts."""
+        from millstream.pipeline.explain import inspect_results
         from millstream.pipeline.query import make_side_tables
 
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
@@ -189,6 +190,7 @@ class Run:
             spark = self._session(self._pipeline)
             self._watch.phase("opening tables")
             make_side_tables(spark, self._pipeline)
+            inspect_results(spark, self._pipeline, self._directory)  # before a table is taken from another host's run
             run_id = uuid.uuid4().hex[:8]
             for index in range(len(self._pipeline.sinks)):
                 self.sinks.append(self._opened(index, run_id, spark, logs))
