@@ -65,7 +65,7 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
                 case AlterTopic():
                     commands.extend(_altered_topic(state, resource, rules))
                 case AlterNode():
-                    commands.extend(_altered_node(node_configs, resource, rules))
+                    commands.extend(_altered_node(state, node_configs, resource, rules))
                 case AlterClientMetrics():
                     commands.extend(_altered_client_metrics(state, resource))
                 case AlterGroup():
@@ -152,8 +152,33 @@ def _check_transition(name: str, before: TopicConfig, after: TopicConfig) -> Non
         )
 
 
+def _check_defaults(state: ControllerState, start: Settings, dynamic: dict[str, str], after: Settings) -> None:
+    """Raises Rejected if other defaults than ``start`` with ``dynamic`` would change a topic as no change of the topic
+    itself may.
+    """
+    try:
+        before = start.with_dynamic(dynamic)
+    except ConfigError:
+        return  # a value of another release, which may be what is being changed
+    if (before.storage_mode, before.log_cleanup_policy) == (after.storage_mode, after.log_cleanup_policy):
+        return
+    for topic in state.topics.values():
+        try:
+            known = topic_config(topic.configs, before)
+        except ConfigError:
+            continue  # a property of another release
+        try:
+            _check_transition(topic.name, known, topic_config(topic.configs, after))
+        except Rejected as error:
+            raise Rejected(
+                f"{error.message} (the topic {topic.name} would change with the default: set its storage.mode and "
+                "cleanup.policy first)",
+                ErrorCode.INVALID_REQUEST,
+            ) from None
+
+
 def _altered_node(
-    node_configs: dict[int, dict[str, str]], resource: AlterNode, rules: Rules
+    state: ControllerState, node_configs: dict[int, dict[str, str]], resource: AlterNode, rules: Rules
 ) -> Iterator[NodeConfigsChanged]:
     """The command, if any; ``node_configs`` is what holds before it, and then after it: what is set for a broker and
     what is set for all of them in one request must go together.
@@ -171,9 +196,10 @@ def _altered_node(
     below = {} if resource.node == CLUSTER_DEFAULT else node_configs.get(CLUSTER_DEFAULT, {})
     above = node_configs.get(rules.node, {}) if resource.node == CLUSTER_DEFAULT else {}
     try:
-        rules.start_settings.with_dynamic(below | after | above)
+        settings = rules.start_settings.with_dynamic(below | after | above)
     except ConfigError as error:
         raise Rejected(error.message, ErrorCode.INVALID_REQUEST) from None
+    _check_defaults(state, rules.start_settings, below | before | above, settings)
     node_configs[resource.node] = after
     changes = _differing(wanted, before)
     if changes:

@@ -170,6 +170,28 @@ def test_the_default_of_all_topics_makes_no_change_that_a_log_cannot_bear(mode, 
     assert (result.error, words in result.message) == (ErrorCode.INVALID_CONFIG, True), result.message
 
 
+@pytest.mark.parametrize("where", [CLUSTER_DEFAULT, 1])
+@pytest.mark.parametrize(
+    ("mode", "configs", "change", "words"),
+    [
+        ("tiered", {}, ("storage.mode.default", "local"), "a tiered topic cannot become local"),
+        ("tiered", {}, ("log.cleanup.policy", "compact"), "t would change with the default"),
+        ("local", {"storage.mode": "tiered"}, ("log.cleanup.policy", "compact"), "a compacted topic cannot be tiered"),
+        ("local", {}, ("storage.mode.default", "shared"), "shared from its creation on or never"),
+        ("shared", {}, ("storage.mode.default", "local"), "shared from its creation on or never"),
+    ],
+)
+def test_a_default_is_not_changed_so_that_it_changes_a_topic_as_no_one_may(where, mode, configs, change, words):
+    bench = Bench(objects_url="s3://bucket", storage_mode=mode)
+    bench.create(CreateTopic("t", configs=tuple(configs.items())))
+    wanted = node(where, (change[0], SET, change[1]))
+    result = bench.do(wanted)[0]
+    assert (result.error, words in result.message) == (ErrorCode.INVALID_REQUEST, True), result.message
+    own = {"storage.mode": configs.get("storage.mode", mode), "cleanup.policy": "delete"}
+    assert bench.do(topic("t", *((name, SET, value) for name, value in own.items())))[0].error == ErrorCode.NONE
+    assert bench.do(wanted)[0].error == ErrorCode.NONE, "the topic has its own by now"
+
+
 def test_a_topic_that_was_compacted_becomes_tiered_in_one_change_or_in_two(bench):
     for name, steps in (
         ("one", (("cleanup.policy", "storage.mode"),)),
