@@ -66,7 +66,7 @@ class Several(World):
         super().__init__(seed, kind)
 
     def settings_of(self, node: NodeId) -> Settings:
-        """Of one broker."""
+        """The settings of one broker."""
         return Settings(data_dir=DATA_DIR, objects_url="s3://world", node_id=node, shards=1, **self.kind.settings)
 
     def found(self) -> None:
@@ -109,12 +109,12 @@ class Several(World):
         ]
 
     def disks(self) -> list[SimDisk]:
-        """Of all brokers."""
+        """The disks of all brokers."""
         return [one.disk for one in self.members]
 
     @property
     def controller(self) -> ControllerState:
-        """What the broker knows that knows most."""
+        """The controller's state on the broker that has applied most of it."""
         known = [one.cache.state for one in self.members if hasattr(one, "cache")]
         return max(known, key=lambda state: state.revision)
 
@@ -128,7 +128,7 @@ class Several(World):
         return self.cluster.now // 1000 if hasattr(self, "cluster") else BEGIN_US // 1000
 
     def run(self, holds: Callable[[], bool] | None, limit_us: int) -> None:
-        """Let things happen until something holds, or for so long."""
+        """Run the cluster until ``holds`` is true, for ``limit_us`` at most."""
         end_us = self.cluster.now + limit_us
         while True:
             try:
@@ -152,7 +152,7 @@ class Several(World):
         self.cluster.after(self.chance.choice((0, SECOND, 10 * SECOND)), again)
 
     def power_fails_in(self, member: Member, delay_us: int) -> None:
-        """The power of a broker fails then, unless `end_power_failures` comes first."""
+        """The power of a broker fails after ``delay_us``, unless `end_power_failures` comes first."""
         self.doomed.add(member)
 
         def fails() -> None:
@@ -404,7 +404,7 @@ class Several(World):
         return self.home(name, index)[1]
 
     def broker_of(self, name: str, index: int) -> Any:
-        """The leader's."""
+        """The broker that leads a partition."""
         return self.home(name, index)[0]
 
     def coordinate(self, request: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
@@ -413,7 +413,7 @@ class Several(World):
         ask_or_refuse(member.transactions.partitions.get(0), request(done))
 
     def groups(self) -> LocalGroups:
-        """Of the coordinator of groups."""
+        """The groups of their coordinator."""
         return self.home(GROUP_METADATA, 0)[0].groups
 
     def next_producer_id(self, done: Callable[[Any], None]) -> None:

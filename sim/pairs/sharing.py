@@ -179,7 +179,7 @@ class Sharing:
             raise Violation(f"the share group never had the offsets {missed[:5]}")
 
     def _start(self, partition: Partition) -> int:
-        """Of the share partition; -1 before it is loaded."""
+        """Start offset of the share partition; -1 before it is loaded."""
         for table, home in self._homes.items():
             if table.by_group.get(partition.raft_group) is partition:
                 served = home._served.get(GROUP, {}).get((partition.topic_id, partition.index))
@@ -205,7 +205,7 @@ class Sharing:
         return taken.acquired, self._note(partition, taken)
 
     def _note(self, partition: Partition, taken: Taken) -> dict[int, bytes]:
-        """What a member has got. The values of the records."""
+        """Note what a member was given. Returns the values of the records."""
         world, known = self._world, self._known_of(partition)
         given = {at for one in taken.acquired for at in range(one.first, one.last + 1)}
         again = given & known.finished
@@ -221,7 +221,7 @@ class Sharing:
         return values
 
     def _acknowledge(self, index: int, member: str, says: dict[int, int]) -> None:
-        """What a member says of consecutive offsets."""
+        """Acknowledge consecutive offsets, each with its kind."""
         partition, home, _ = self._session(index, member)
         given = [Acknowledgement(Offset(min(says)), Offset(max(says)), list(says.values()))]
         answers: list[ErrorCode] = []
@@ -240,7 +240,7 @@ class Sharing:
         return (GROUP, partition.topic_id, partition.index), partition.raft_group
 
     def _session(self, index: int, member: str) -> tuple[Partition, SharePartitions, SessionToken]:
-        """Of a member with the broker that leads a partition now."""
+        """The session of a member with the broker that leads a partition now."""
         partition = self._world.serving(TOPIC, index)
         if partition.config.has_events:
             raise Refused(ErrorCode.INVALID_REQUEST.name)  # as ``kafka.handlers.data.share_places``

@@ -81,7 +81,7 @@ _SEES_GROUPS: Final = Need(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAM
 class _Login(NamedTuple):
     principal: str
     mark: str
-    """Of its credentials (``http_callers``)."""
+    """Mark of the credentials at the login (``http_callers``)."""
 
 
 class ConsoleRequests:

@@ -46,7 +46,7 @@ class _Question(msgspec.Struct, array_like=True):
     host: str
     needs: list[tuple[Operation, ResourceType, str]]
     mark: str = ""
-    """Of the principal's credentials when it logged in: if they are others now, the proof is wrong.
+    """Mark of the principal's credentials at its login: if they have changed since, the proof is wrong.
     ``ANY_MARK`` asks for the mark; empty: marks do not matter.
     """
 

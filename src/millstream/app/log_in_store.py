@@ -60,7 +60,7 @@ class LogInStore:
         """``controller`` is there on its shard. ``begin_anew`` stops this broker and starts it again, with a reason."""
         self._metadata = metadata
         self._epoch = BrokerEpoch(0)
-        """Of this broker's registration."""
+        """Epoch of this broker's registration."""
         self._shard = shard
         self._table = table
         self._wal = wal

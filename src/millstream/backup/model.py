@@ -17,7 +17,7 @@ class StoredBatches(msgspec.Struct, frozen=True, array_like=True):
     """An object with whole batches of one partition, back to back. Offsets within it may be missing."""
 
     base_offset: int
-    """Of the first batch."""
+    """Base offset of the first batch."""
     end_offset: int
     """After the last batch."""
     size_bytes: int
@@ -33,7 +33,7 @@ class PartitionBackup(msgspec.Struct, frozen=True):
     end_offset: int
     """After the last committed record."""
     leader_epoch: int = -1
-    """Of the last batch; -1 without one."""
+    """Leader epoch of the last batch; -1 without one."""
     producer_id_max: int = -1
     """Largest producer id in the batches; -1 without one."""
     objects: tuple[StoredBatches, ...] = ()

@@ -49,7 +49,7 @@ class _Dead:
 
     def __init__(self, epoch: BrokerEpoch, since_us: int) -> None:
         self.epoch = epoch
-        """Of the registration that is over."""
+        """Epoch of the registration that has ended."""
         self.since_us = since_us
         self.sealed = False
         self.busy = False

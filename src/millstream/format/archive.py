@@ -222,7 +222,7 @@ class Replaced(msgspec.Struct, frozen=True, tag=3):
     """
 
     id: bytes
-    """Of the replacement, `REPLACEMENT_ID_BYTES`: a second entry with it changes nothing."""
+    """Id of the replacement, `REPLACEMENT_ID_BYTES`: a second entry with the same id changes nothing."""
 
     expected_version: int
     before: tuple[ArchivedSegment, ...]

@@ -57,7 +57,7 @@ class RaftBase(msgspec.Struct, frozen=True, array_like=True):
     offset: Offset = Offset(0)
     position: RaftPosition = RaftPosition(0)
     term: Term = Term(0)
-    """Of the entry that ends at `position`; 0 without one, or if it is not known."""
+    """Term of the entry that ends at `position`; 0 if there is no entry, or the term is unknown."""
     payload: bytes = b""
     """The replication layer's encoding of what the folded entries came to."""
 

@@ -77,7 +77,7 @@ class IndexScan(NamedTuple):
     """What an index file says as far as it verifies."""
 
     summary: SegmentSummary | None
-    """Of the last valid block; None without one."""
+    """Summary of the last valid block; None without one."""
 
     offsets: "array[int]"
     positions: "array[int]"

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     leader_epoch: Term
     crc: int
     first_timestamp: TimestampMs
-    """Of a compacted batch with tombstones, whose header has something else in its place: the largest."""
+    """The largest timestamp for a compacted batch with tombstones: its header has the delete horizon in this field."""
 
     max_timestamp: TimestampMs
     records: int = 1

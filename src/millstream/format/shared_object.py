@@ -72,7 +72,7 @@ class BlockBytes(msgspec.Struct, frozen=True):
     data: bytes | memoryview
     min_timestamp: TimestampMs = NO_TIME
     leader_epoch: Term = Term(0)
-    """Of its first batch."""
+    """Leader epoch of the first batch."""
     aborted: tuple[AbortedSpan, ...] = ()
     """Aborted transactions, named with the first block that they concern."""
 

@@ -48,7 +48,7 @@ class Scan(NamedTuple):
     """None: unreadable or never used."""
 
     frames: tuple[Frame, ...]
-    """Of one generation, in file order."""
+    """Frames of one generation, in file order."""
 
     gaps: tuple[tuple[int, int], ...]
     """(position, end) of stretches before the last valid frame that are no frame."""

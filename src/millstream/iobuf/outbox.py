@@ -48,7 +48,7 @@ class Outbox:
 
     @property
     def lent_unsent(self) -> int:
-        """Of ``lent``, what the kernel has not taken: of the first answer with a holder a part may be gone."""
+        """The part of ``lent`` that the kernel has not taken. Some of the first answer with a holder may be sent."""
         if not self.holders:
             return self.lent
         end, _, size = self.holders[0]

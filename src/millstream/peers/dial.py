@@ -180,7 +180,7 @@ class _Attempts:
         self.silent = False
         """A line says already that there is no connection."""
         self.timer: Timer | None = None
-        """Of the next attempt."""
+        """Timer of the next attempt."""
 
     def opened(self, now_us: int) -> None:
         """The link is open."""

@@ -284,12 +284,12 @@ class TlsLink(Link):
         self._dialling: PeerTls | None = None
 
     def secure(self, tls: PeerTls, host: str) -> None:
-        """Of a link that dials: how it is encrypted, and the name that the certificate has to have."""
+        """On the dialling side: how the link is encrypted, and the name that the certificate must have."""
         self._dialling = tls
         self._host = host
 
     def receive_rest(self) -> None:
-        """Of an accepted link: receive what came with the hello."""
+        """On the accepting side: receive what came with the hello."""
         self._ask_again()
 
     def _on_connected(self) -> None:

@@ -69,7 +69,7 @@ class TlsSocket:
         self._plain = 0
         """Bytes of the caller's that it holds."""
         self._reported = 0
-        """Of them, those that were reported as sent."""
+        """Bytes of these that were reported as sent."""
         self.more = False
 
     # Handshake

@@ -206,7 +206,7 @@ class InquiryReply(Struct, frozen=True, tag=13):
     """The answer."""
 
     term: Term
-    """Of the replica that answers."""
+    """Term of the replica that answers."""
     number: InquiryNumber
     """Repeats the question's."""
     end: RaftPosition

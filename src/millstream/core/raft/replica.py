@@ -195,7 +195,7 @@ class Rejoining:
 
     def __init__(self, number: InquiryNumber, *, asks_term: bool) -> None:
         self.number = number
-        """Of the questions since the start."""
+        """Number of this question, counted from the start of the replica."""
         self.terms: dict[ReplicaId, Term] | None = {} if asks_term else None
         """Who has answered the first question, with its term; None once that is answered."""
         self.lost: set[ReplicaId] = set()

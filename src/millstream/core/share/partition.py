@@ -90,7 +90,7 @@ class Request(msgspec.Struct, frozen=True):
 
     member: str
     token: SessionToken
-    """Of the member's session; what it holds is released at the end of this session."""
+    """Token of the member's session, whose end releases what the member holds."""
     records_max: int
     strict: bool = False
     """``records_max`` is exact. Otherwise whole batches are taken until there are so many records."""

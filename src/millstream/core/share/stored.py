@@ -126,7 +126,7 @@ class Report(msgspec.Struct, frozen=True):
     complete: int
     batches: list[Batch]
     created_ms: int = UNKNOWN
-    """Of the state that the leader has read: a group that was deleted and made again has the same epochs."""
+    """Creation time of the state that the leader has read. It tells a group from an earlier one of the same name."""
 
 
 class Delete(msgspec.Struct, frozen=True):
