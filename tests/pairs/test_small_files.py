@@ -354,3 +354,43 @@ def test_a_replica_of_before_a_move_to_three_loses_its_files(kind: str, created:
         assert history.entry.log.next_offset > max(world.truth_of().acknowledged)
         rest(world)
         judge(world)
+
+
+@pytest.mark.parametrize("kind", KEPT_ELSEWHERE)
+def test_the_directory_of_the_only_replica_is_lost_while_the_partition_moves_to_several(kind: str) -> None:
+    """No empty log leads: a person names the replica, and it continues from what the store has."""
+    history = History(kind, "always one")
+    world = history.world
+    with _listening(history.wrong):
+        history.begin()
+        before = history.entry
+        while not (archived := before.archive.archive.end_offset):
+            fill(world, 12)
+            rest(world)
+        member = history.member
+        nodes = sorted((one.node_id for one in world.members), key=lambda node: node != member.node_id)
+        world.decide(requests.ReassignPartitions((requests.ReassignPartition(TOPIC, 0, tuple(nodes)),)))
+        world.wait(5_000)
+        world.until(lambda: isinstance(history.entry, Partition), "it is not opened as one of several")
+        checkpointed: list[int] = []
+        member.shard.storage.checkpoint(lambda: checkpointed.append(1))
+        world.until(lambda: bool(checkpointed), "a checkpoint does not end")
+        member.crash(torn=False)
+        history.lose_directory(before.log.directory)
+        history.start()
+        world.wait(20_000_000)
+        assert world.leader(TOPIC, 0) is None
+        assert "--unclean --from BROKER" in history.answer(execute=True).message
+        answers: list[Any] = []
+        asked = RepairAsked(TOPIC, 0, execute=True, unclean_from=member.node_id, reason="the test")
+        member.unclean.ask(history.entry, asked, answers.append)
+        world.until(lambda: bool(answers), "a cut is not answered")
+        assert answers[0]["done"] and answers[0]["end_offset"] == archived, answers[0]
+        truth = world.truth_of()
+        for offset in [one for one in truth.acknowledged if one >= archived]:
+            del truth.acknowledged[offset]
+        truth.latest = min(truth.latest, archived)
+        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
+        fill(world, 2)
+        rest(world)
+        judge(world)

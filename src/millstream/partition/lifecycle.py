@@ -252,7 +252,9 @@ class Lifecycle:
         """Whether a partition has no files, only the object store may have records of it, and no orderly stop has noted
         that it was empty.
         """
-        if members.elect or not waiting.config.is_archived or self._storage.registry.is_summarized(waiting.raft_group):
+        is_alone = members.was_alone or not members.elect
+        is_summarized = self._storage.registry.is_summarized(waiting.raft_group)
+        if not is_alone or is_summarized or not waiting.config.is_archived:
             return False
         disk, directory = self._storage.disk, waiting.directory
         try:
