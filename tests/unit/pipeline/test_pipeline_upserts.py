@@ -18,9 +18,21 @@ import deltalake
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+)
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 from upsert_support import SCHEMA, T0, UTC_US, Upserts, positions
 
@@ -499,6 +511,65 @@ def test_identifier_fields_are_the_default_key_and_must_not_differ_from_a_named_
         open_table(Sink(iceberg="ns.t"), str(tmp_path)).inspect(None)
     with pytest.raises(Rejected, match="has no identifier fields: name the columns of its key"):
         _ = open_table(Sink(iceberg="ns.other", mode="upsert"), str(tmp_path)).key
+
+
+POSITIONS = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": b"2147483546"}),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": b"2147483545"}),
+    ]
+)
+
+
+class DeleteManifest(ManifestWriterV2):
+    def content(self):
+        return ManifestContent.DELETES
+
+
+def delete_positions(table, path, *positions):
+    """Delete rows of a data file as Spark does it with ``merge-on-read``; pyiceberg cannot."""
+    deletes = f"{path}-deletes.parquet"
+    rows = [{"file_path": path, "pos": position} for position in positions]
+    pq.write_table(pa.Table.from_pylist(rows, POSITIONS), deletes.removeprefix("file://"))
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=deletes, file_format=FileFormat.PARQUET, partition=Record(),
+        record_count=len(rows), file_size_in_bytes=1, spec_id=0,
+    )  # fmt: skip
+
+    class Deleting(_FastAppendFiles):
+        def _manifests(self):
+            with DeleteManifest(
+                self.spec(0), self.schema(), self.new_manifest_output(), self._snapshot_id, "null"
+            ) as own:
+                own.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, sequence_number=None,
+                        file_sequence_number=None, data_file=file,
+                    )
+                )  # fmt: skip
+            return [own.to_manifest_file(), *self._existing_manifests()]
+
+    with table.transaction() as transaction, Deleting(Operation.DELETE, transaction, table.io):
+        pass
+
+
+def test_rows_that_others_delete_by_position_stay_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "_SMALL_FILES", 3)
+    upserts = Upserts(tmp_path, "iceberg")
+    upserts.put(*((key, f"n{key}", 0, key) for key in range(10)))
+    catalog, (path,) = upserts.sink.table._catalog, upserts.files()
+    ids = pq.read_table(path.removeprefix("file://")).column("id").to_pylist()
+    delete_positions(catalog.load_table("ns.t"), path, ids.index(3), ids.index(7))
+    wanted = {key: f"n{key}" for key in range(10) if key not in (3, 7)}
+    assert upserts.held() == wanted
+    upserts.put((4, "x", 0, 20), (3, "back", 0, 21), (5, None, 0, 22))
+    for key in range(100, 104):
+        upserts.put((key, "y", 0, key))
+    del wanted[5]
+    wanted |= {4: "x", 3: "back"} | dict.fromkeys(range(100, 104), "y")
+    assert upserts.held() == wanted
+    upserts.sink.table.compact()
+    assert upserts.held() == wanted
 
 
 def test_equality_deletes_of_others_are_refused_by_name(tmp_path):
