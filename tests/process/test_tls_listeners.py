@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import certificates
+from millstream.secure.authority import issue
 from millstream.testing.process import Broker, BrokerFailed
 from waits import moment, until
 
@@ -229,6 +230,17 @@ def test_mutual_tls_refuses_who_shows_no_certificate(keys, tmp_path):
         with context(keys).wrap_socket(plain, server_hostname="localhost") as sock, pytest.raises(OSError):
             assert sock.recv(1)
         said(broker, "it shows no certificate, and ssl.client.auth=required")
+
+
+def test_a_new_certificate_that_ends_soon_is_a_warning(keys, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    certificates.write(own, "broker", hosts=certificates.HOSTS)
+    with Broker(settings=settings(own), listen="SSL://127.0.0.1:0", shards=1, data_dir=tmp_path / "data") as broker:
+        pair = issue(certificates.authority("Test authority"), "broker", certificates.HOSTS, days=1)
+        (own / "broker.pem").write_bytes(pair.key + pair.certificate)
+        os.kill(broker.pid, signal.SIGHUP)
+        said(broker, "WARN  [supervisor] the certificate of listener SSL ends")
 
 
 def test_new_certificates_are_used_without_a_lost_connection(keys, tmp_path):

@@ -163,6 +163,7 @@ class TlsWatch:
             self._peers.renew(found[PEER_LISTENER])
         for name in changed:
             log.info("listener %s has new TLS key material, its certificate ends %s", name, _date(self.facts(name)))
+        log_expiry({name: found[name] for name in changed})
         self._show()
         return changed
 
