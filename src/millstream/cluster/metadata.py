@@ -181,8 +181,8 @@ class MetadataCache:
         return others[turn % len(others)] if others else None
 
     def in_sync(self, part: PartitionMeta) -> list[int]:
-        """The replicas of a partition that are in sync, without brokers that are not alive."""
-        return [node for node in part.in_sync if self.is_alive(node)]
+        """The replicas of a partition that are in sync, in their order, without brokers that are not alive."""
+        return [node for node in part.replicas if node in part.in_sync and self.is_alive(node)]
 
     def topic(self, name: str) -> TopicMeta | None:
         return self._table.by_name.get(name) or self._table.data_by_name.get(name)

@@ -180,6 +180,20 @@ def test_the_other_replicas_are_named_in_turn_while_a_replica_here_hears_no_lead
     assert named(range(3)) == [None, None, None]
 
 
+def test_replicas_in_sync_are_named_in_the_order_of_the_replicas_if_they_are_alive():
+    cache = cache_of(TopicCreated("t", ID, (PartitionState(1, (3, 1, 2), 3),), {}))
+    apply(cache, FeatureLevelRaised(1))
+    for node in (1, 2, 3):
+        apply(cache, BrokerRegistered(node, bytes([node]) * 16, PROFILE))
+        apply(cache, BrokerUnfenced(node, cache.state.registry.brokers[node].epoch))
+    cache.set_leader_epochs(ID, [(0, 7, 3, (1, 2, 3))])  # leaders report them sorted
+    assert cache.in_sync(cache.partition("t", 0)) == [3, 1, 2]
+    cache.set_leader_epochs(ID, [(0, 7, 3, (2, 3))])
+    assert cache.in_sync(cache.partition("t", 0)) == [3, 2]
+    apply(cache, BrokerFenced(2, cache.state.registry.brokers[2].epoch))
+    assert cache.in_sync(cache.partition("t", 0)) == [3]
+
+
 def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):
     cache = cache_of(
         TopicCreated("t", ID, (PartitionState(1, (1,), 1),), {"retention.ms": "7", "of.the.future": "1"}),

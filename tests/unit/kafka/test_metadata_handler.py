@@ -1,5 +1,6 @@
 """Metadata in all versions, as Apache Kafka 4.3.1 answers the same requests."""
 
+import msgspec
 import pytest
 from control_bench import ControlBench, versions
 
@@ -88,6 +89,24 @@ def test_a_named_topic_is_shown_with_what_the_version_has(version):
     assert answer.cluster_id == (bench.node().metadata.cluster_id if version >= 2 else None)
     assert answer.controller_id == (1 if version >= 1 else -1)
     assert [(b.node_id, b.host, b.port, b.rack) for b in answer.brokers] == [(1, "10.0.0.7", 9092, None)]
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_replica_of_a_dead_broker_is_told_as_the_version_can(version, monkeypatch):
+    bench = ControlBench()
+    bench.create("t")
+    cache = bench.node().metadata
+    (part,) = cache.topic("t").partitions
+    two = msgspec.structs.replace(part, replicas=(1, 2), in_sync=(1,))
+    monkeypatch.setattr(cache.topic("t"), "partitions", [two])
+    (topic,) = bench.ask(named("t"), version).topics
+    (shown,) = topic.partitions
+    assert (shown.leader_id, shown.isr_nodes) == (1, [1])
+    if version == 0:
+        assert (shown.error_code, shown.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1])
+    else:
+        assert (shown.error_code, shown.replica_nodes) == (0, [1, 2])
+    assert shown.offline_replicas == ([2] if version >= 5 else [])
 
 
 def test_an_advertised_listener_is_told_instead_of_the_address_that_the_client_used():

@@ -250,7 +250,7 @@ def _piece(metadata: MetadataCache, ctx: RequestContext, topic: TopicMeta, *, op
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[_partition(metadata, part, turn) for part in topic.partitions],
+                partitions=[_partition(metadata, part, turn, version) for part in topic.partitions],
                 topic_authorized_operations=TOPIC_OPERATIONS if operations else OPERATIONS_NOT_ASKED,
             ),
             version,
@@ -260,15 +260,21 @@ def _piece(metadata: MetadataCache, ctx: RequestContext, topic: TopicMeta, *, op
     return found
 
 
-def _partition(metadata: MetadataCache, part: PartitionMeta, turn: int) -> MetadataResponsePartition:
+def _partition(metadata: MetadataCache, part: PartitionMeta, turn: int, version: int) -> MetadataResponsePartition:
+    """Version 0 names no offline replicas: it leaves those of dead brokers out, and has an error, as Kafka's does."""
     view = partition_view(metadata, part)
     other = metadata.other_replica(part, turn)
+    replicas, error = view.replicas, view.error
+    if version == 0:
+        replicas = [node for node in view.replicas if metadata.is_alive(node)]
+        if error is ErrorCode.NONE and len(replicas) < len(view.replicas):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=view.error,
+        error_code=error,
         partition_index=part.index,
         leader_id=view.leader if other is None else other,
         leader_epoch=view.leader_epoch,
-        replica_nodes=view.replicas,
+        replica_nodes=replicas,
         isr_nodes=view.in_sync,
         offline_replicas=view.offline,
     )
