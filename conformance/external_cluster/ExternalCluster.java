@@ -37,6 +37,7 @@ import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import kafka.server.ReplicaManager;
@@ -719,6 +720,14 @@ public class ExternalCluster implements ClusterInstance {
         /** What it has read of the controller's log is never asked of a server without a loader. */
         SharedServer sharedServer() {
             return Mockito.mock(SharedServer.class);
+        }
+
+        KafkaApis dataPlaneRequestProcessor() {
+            return view(KafkaApis.class, this);
+        }
+
+        int brokerId() {
+            return id;
         }
 
         void shutdown() {
