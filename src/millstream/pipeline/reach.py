@@ -17,7 +17,7 @@ from millstream.pipeline.checks import kind_of, topics_of
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.start import open_logs
-from millstream.spark.logs import CREATE_IT, topic_error
+from millstream.spark.topic_error import CREATE_IT, topic_error
 
 PATIENCE_S: Final = 5.0
 """After this time a person who waits for a plan learns that no broker answers."""

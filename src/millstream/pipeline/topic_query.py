@@ -33,7 +33,8 @@ from millstream.pipeline.start import open_logs
 from millstream.pipeline.task import clear_reports, read_reports
 from millstream.pipeline.topic_guard import topic_guard
 from millstream.spark.exactly_once import last_write
-from millstream.spark.logs import Logs, topic_error
+from millstream.spark.logs import Logs
+from millstream.spark.topic_error import topic_error
 
 _JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",

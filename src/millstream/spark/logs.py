@@ -6,30 +6,21 @@ holds its connections.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 
 from millstream.client import EARLIEST as ASK_EARLIEST
 from millstream.client import LATEST as ASK_LATEST
 from millstream.client import Cluster, TopicMetadata
-from millstream.client.cluster import FoundOffset, error_of
-from millstream.errors import MillstreamError, Rejected
+from millstream.client.cluster import FoundOffset
+from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.spark.bounds import EARLIEST, LATEST, Bound, Subscription, TopicPartition
 from millstream.spark.loss import LossPolicy
 from millstream.spark.manifest import Manifests, SegmentMap
 from millstream.spark.options import Options
 from millstream.spark.planner import Span
-
-CREATE_IT: Final = "does not exist; 'millstream topic create {}' makes it"
-
-
-def topic_error(topic: str, code: int) -> MillstreamError:
-    """The error for a topic's code in metadata; if the topic does not exist, its sentence says how to make it."""
-    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return Rejected(f"topic {topic} {CREATE_IT.format(topic)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return error_of(code, f"topic {topic}")
+from millstream.spark.topic_error import topic_error
 
 
 class SourcePartition(msgspec.Struct, frozen=True):

@@ -151,7 +151,10 @@ def _names(value: str) -> tuple[str, ...]:
 OPTIONS: Final[tuple[Option, ...]] = (
     Option("kafka.bootstrap.servers", _text, None, "Addresses of brokers as host:port, separated by commas.", BOTH),
     Option("subscribe", _names, None, "Names of the topics to read, separated by commas."),
-    Option("subscribePattern", _text, None, "Regular expression of the topics to read; it must match whole names."),
+    Option(
+        "subscribePattern", _text, None,
+        "Regular expression (Python's) of the topics to read; it must match whole names.",
+    ),
     Option("assign", _assignment, None, 'Partitions to read: {"orders": [0, 1]}.'),
     Option(
         "startingOffsets", _offsets, None,

@@ -27,7 +27,7 @@ from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError, Rejected
 from millstream.spark.jobs import begin_job, job_of
-from millstream.spark.logs import topic_error
+from millstream.spark.topic_error import topic_error
 
 _POLL_S: Final = 0.5
 _ONE_TASK: Final = {"split.bytes": "1024g", "minPartitions": "1"}

@@ -15,9 +15,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client.cluster import error_of
 from millstream.errors import Rejected
-from millstream.model.error_code import ErrorCode
 from millstream.spark.exactly_once import (
     TaskDone,
     Write,
@@ -28,11 +26,11 @@ from millstream.spark.exactly_once import (
     named,
     write_task,
 )
-from millstream.spark.logs import CREATE_IT
 from millstream.spark.options import WRITE, Options, parse_options, tell_ignored
 from millstream.spark.plain_errors import plainly
 from millstream.spark.schema import check_written
 from millstream.spark.storing import PartitionCounts, Pending
+from millstream.spark.topic_error import topic_error
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -128,10 +126,8 @@ def check_target(raw: Mapping[str, str], schema: StructType) -> None:
     if settings.topic is not None:
         with settings.cluster() as cluster:
             code = cluster.metadata([settings.topic]).topics[settings.topic].error_code
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Rejected(f"topic {settings.topic} {CREATE_IT.format(settings.topic)}", ErrorCode(code))
         if code:
-            raise error_of(code, f"topic {settings.topic} cannot be written to")
+            raise topic_error(settings.topic, code)
 
 
 @plainly

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from millstream.client import Cluster
-from millstream.client.cluster import TopicPartition, error_of
+from millstream.client.cluster import TopicPartition
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.spark.topic_error import topic_error
 
 _FLUSH_BYTES: Final = 4 << 20
 _PAUSE_S: Final = 0.1
@@ -26,7 +27,7 @@ class PartitionCounts:
         if topic not in self._counts:
             found = self._cluster.metadata([topic]).topics[topic]
             if found.error_code:
-                raise error_of(found.error_code, f"topic {topic} cannot be written to")
+                raise topic_error(topic, found.error_code)
             self._counts[topic] = len(found.partitions)
         return self._counts[topic]
 

@@ -14,6 +14,7 @@ from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.read import read_task
 from millstream.spark.stats import ReadStats, read_stats
+from millstream.spark.topic_error import topic_error
 from millstream.spark.wanted import Predicate
 from millstream.wire.records import ABORT, COMMIT
 
@@ -372,3 +373,8 @@ def test_a_segment_that_ends_inside_of_a_batch_is_corrupt(query, kafka, manifest
     kafka.log("t").extend(plain(10) + plain(10, start=10))
     with pytest.raises(Corruption, match="outside of its segment"):
         query()
+
+
+def test_a_name_that_no_topic_can_have_is_refused_by_the_rule():
+    found = topic_error("or ders", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert "'or ders' cannot be the name of a topic: letters, digits" in found.message

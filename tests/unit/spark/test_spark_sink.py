@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import types
 
-from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.spark.encode import RowEncoder, check_columns, content_hash
 from millstream.spark.exactly_once import WriteSettings
@@ -271,5 +271,5 @@ def test_a_fault_that_does_not_pass_fails_the_task_in_time(kafka):
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka):
-    with pytest.raises(MillstreamError, match="topic nope cannot be written to"):
+    with pytest.raises(Rejected, match="topic nope does not exist; 'millstream topic create nope' makes it"):
         write_rows(sink(kafka, topic="nope"), iter([arrow(ROWS[:1])]))
