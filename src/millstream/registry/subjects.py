@@ -64,6 +64,7 @@ def plain_target(target: str) -> str:
         parts[at] = urllib.parse.quote(_within(context, urllib.parse.unquote_plus(parts[at])), safe="")
     elif first in ("config", "mode"):
         parts.append(urllib.parse.quote(context, safe=""))
+        query += "&defaultToGlobal=true"  # for a client of the context, this is what holds everywhere
     elif parts[:2] == ["schemas", "ids"]:
         query = _with_field(query, "subject", context)
     elif parts in (["subjects"], ["schemas"]):

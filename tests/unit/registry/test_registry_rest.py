@@ -337,6 +337,9 @@ def test_a_path_may_begin_with_a_context(registry, context):
     assert registry.get(f"{base}/schemas/types").json == registry.get("/schemas/types").json
     assert registry.post(f"{base}/subjects/s", body).json["version"] == 1
     assert registry.post(f"{base}/compatibility/subjects/s/versions/latest", body).json["is_compatible"]
+    assert registry.get(f"{base}/config").json == {"compatibilityLevel": "BACKWARD"}
+    assert registry.get(f"{base}/mode").json == {"mode": "READWRITE"}
+    assert registry.get(f"{base}/config/s").code == 40408
     assert registry.put(f"{base}/config", {"compatibility": "NONE"}).status == 200
     assert registry.get("/config").json == {"compatibilityLevel": "BACKWARD"}
     assert registry.get(f"{base}/config").json == {"compatibilityLevel": "NONE"}
