@@ -256,6 +256,8 @@ def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
     assert shown.returncode == 1
     assert "the disk of broker 0 is full" in shown.stderr
     assert json.loads(run_at(broker.bootstrap, "status", "--json").stdout)["full_disks"] == [0]
+    health = run_at(broker.bootstrap, "cluster", "health")
+    assert (health.returncode, "the disk of broker 0 is full" in health.stdout) == (1, True)
     with urllib.request.urlopen(broker.http, timeout=60) as page:
         assert "The disk is full: producers are refused" in page.read().decode()
 
