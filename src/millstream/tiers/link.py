@@ -21,6 +21,7 @@ from millstream.helper.link import HelperLink
 from millstream.iobuf.room import chain_of
 from millstream.model.error_code import ErrorCode
 from millstream.tiers.joined_calls import JoinedCalls
+from millstream.tiers.joined_reads import JoinedReads
 from millstream.tiers.messages import (
     LANES_OF,
     AppendEntry,
@@ -80,14 +81,13 @@ if TYPE_CHECKING:
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor, Timer
     from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.joined_reads import ReadAnswer
     from millstream.tiers.messages import Command, LogPart, SharedPart, SharedStart
     from millstream.tiers.process import ArchiveProcess
     from millstream.tiers.upload_link import StartUploads
 
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
-    ReadAnswer = tuple[IoBuf | MillstreamError, list[AbortedSpan]]
-    """Batches, and the aborted transactions among them."""
 
 R = TypeVar("R", Checked, CacheReport, Examined, Found, Joined, Newest, Restored, Shared, Swept, Uploaded, Written)
 
@@ -131,7 +131,7 @@ class ArchiveLink:
         self._uploads = (
             None if start_uploads is None else UploadLink(reactor, stats, start_uploads, self._received, on_ended)
         )
-        self._reads: JoinedCalls[ReadAnswer] = JoinedCalls()
+        self._reads = JoinedReads(reactor, arena)
         self._finds: JoinedCalls[Found | MillstreamError] = JoinedCalls()
         self.stopped = False
         self.meters = _Meters(stats)
@@ -162,6 +162,7 @@ class ArchiveLink:
         self._lanes.close()
         self._link.fail_all(_stops)
         self._fills.send_all()
+        self._reads.clear()
 
     def refuse(self, done: Callable[[MillstreamError], None]) -> None:
         """Call ``done`` later with the error of a read that the shard's stop prevents."""
@@ -386,7 +387,8 @@ class ArchiveLink:
         them. ``aborted`` gets the aborted transactions among them before ``done`` is called. A read that is on its way
         is joined, and may bring more or fewer bytes than ``max_bytes``, and end before ``end_offset``.
 
-        Returns what the caller may call to wait no longer: ``done`` is not called then.
+        Returns what the caller may call to wait no longer: ``done`` is not called then. If all have left, the next
+        one that asks gets what was read.
         """
         part = Target.of(target)
         key = owner, part, offset, minimum_one
@@ -397,7 +399,12 @@ class ArchiveLink:
                 aborted.extend(spans)
             done(result)
 
-        if self._reads.join(key, answered):
+        if not self._reads.join(key, answered):
+            return partial(self._reads.leave, key, answered)
+        kept = self._reads.take_kept(key)
+        if kept is not None:
+            self._reactor.call_soon(self._read, key, kept)
+        else:
 
             def make(number: CallId, spans: list[int]) -> Read:
                 return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
@@ -410,10 +417,17 @@ class ArchiveLink:
     def _read(self, key: Hashable, answer: ReadAnswer) -> None:
         """Give every reader a chain of its own over what was read."""
         result, spans = answer
-        for done in self._reads.take(key):
-            done((result if isinstance(result, MillstreamError) else result.share(0, len(result)), spans))
-        if not isinstance(result, MillstreamError):
-            result.release()
+        readers = self._reads.take(key)
+        if isinstance(result, MillstreamError):
+            for done in readers:
+                done(answer)
+            return
+        if not readers and not self.stopped:
+            self._reads.keep(key, result, spans)
+            return
+        for done in readers:
+            done((result.share(0, len(result)), spans))
+        result.release()
 
     # -- the channel ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ thousand quiet partitions costs only the partitions that changed.
 
 **Object store.** A partition whose batches only the object store has is waited for half a second, as in Kafka
 (`remote.fetch.max.wait.ms`). Then the others are read with the room that it took, and answered. Its read is not started
-again: the next fetch joins the one that is on its way.
+again: the next fetch joins the one that is on its way, or gets what came in between.
 
 A partition that does not exist does not end the wait for the others. A partition that fails while it is read does, as
 in Kafka. If none of the partitions exists, the answer is sent at once.
