@@ -22,7 +22,7 @@ class TopicView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """One group. ``lag`` has the records behind the committed offsets, by topic; a share group has none here."""
+    """One group. ``lag`` has the records after the committed offsets, by topic; a share group has none here."""
 
     name: str
     state: str

@@ -128,7 +128,7 @@ class Request(msgspec.Struct, frozen=True):
         return not self.over_tls and not is_loopback(self.client_host)
 
     def json(self) -> Any:
-        """The body as JSON; raises ``HttpError`` 400 if it is none."""
+        """The body as JSON; raises ``HttpError`` 400 if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:

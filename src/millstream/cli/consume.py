@@ -13,7 +13,7 @@ that names the uncertain commit, and a second Ctrl-C ends it at once. The next c
 of an uncertain commit again; none is skipped. If the broker stops, the command waits for it and says so on stderr.
 
 ``--isolation`` is the client's ``isolation.level``. With ``read_committed``, the default as it is the client's, the end
-of a partition is its last stable offset: records behind an open transaction are neither printed nor waited for by
+of a partition is its last stable offset: records after an open transaction are neither printed nor waited for by
 ``--exit-at-end``. ``read_uncommitted`` prints those of open and aborted transactions, too.
 """
 

@@ -56,7 +56,9 @@ class Exposition:
 
 
 def read_exposition(url: str, timeout: float) -> Exposition:
-    """Fetch and read a page; raises OSError if that is impossible, also where the answer ends early or is none."""
+    """Fetch and read a page; raises OSError if that is impossible, also if the answer ends early or is not a page of
+    metrics.
+    """
     import urllib.request
     from http.client import HTTPException
 

@@ -53,7 +53,7 @@ TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER", "share": SHARE, "s
 
 class PartitionLag(NamedTuple):
     """The position of a group in one partition. ``committed`` is None where it has no offset, ``end_offset`` where the
-    partition is not served, or the offset is a writer's mark, behind which there is no lag (``model.marks``).
+    partition is not served, or the offset is a writer's mark, after which there is no lag (``model.marks``).
     """
 
     topic: str
@@ -275,7 +275,7 @@ def _newer_groups(
 
 
 def _share_group(name: str, bootstrap: str, timeout: float) -> ShareGroup | None:
-    """A share group; None if the group is none."""
+    """A share group; None if the group is of another type."""
     from millstream.cli.transaction import transaction_cluster
     from millstream.client.share_groups import share_group
 
@@ -316,7 +316,7 @@ def _describe_share_group(name: str, bootstrap: str, timeout: float, *, as_json:
 
 
 def _streams_group(name: str, bootstrap: str, timeout: float) -> StreamsGroup | None:
-    """A streams group; None if the group is none."""
+    """A streams group; None if the group is of another type."""
     from millstream.cli.streams_group import streams_group
     from millstream.cli.transaction import transaction_cluster
 
@@ -325,7 +325,7 @@ def _streams_group(name: str, bootstrap: str, timeout: float) -> StreamsGroup | 
 
 
 def _describe_streams_group(name: str, bootstrap: str, timeout: float, *, as_json: bool) -> bool:
-    """Show a streams group: its epochs, its tasks, and how far it has read. False: it is none."""
+    """Show a streams group: its epochs, its tasks, and how far it has read. False: it is another kind of group."""
     found = _streams_group(name, bootstrap, timeout)
     if found is None:
         return False

@@ -6,8 +6,8 @@ profile is a file of Kafka's client properties with ``bootstrap.servers``, of mo
 where no ``--profile`` is given. A command with an address of its own and no ``--profile`` uses none: the password of a
 profile is for the brokers of that profile.
 
-Bad input: a missing or unreadable file, a name that is none of a client's security, a profile that others may read:
-one sentence, before anything is sent.
+Bad input: a missing or unreadable file, a name that is not a security property of clients, a profile that others may
+read: one sentence, before anything is sent.
 """
 
 from __future__ import annotations

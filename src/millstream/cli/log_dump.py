@@ -207,7 +207,7 @@ class Dump:
         for position, end in found.gaps:
             self._line("gap", {"position": position, "end": end})
         if found.torn:
-            self._line("end", {"reason": "behind the last frame stand pieces of another one"})
+            self._line("end", {"reason": "after the last frame stand pieces of another one"})
 
     def _logged_batch(self, group: int, position: int, view: memoryview) -> None:
         """What an entry of a frame says is a batch; where it is damaged, the bytes may be anything."""
@@ -253,7 +253,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _time(timestamp: int) -> str | int:
-    """A timestamp as people read it; what is none stays a number."""
+    """A timestamp as people read it; any other number stays as it is."""
     if not 0 <= timestamp < 253402300800000:
         return timestamp
     return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

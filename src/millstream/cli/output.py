@@ -116,7 +116,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def _wrapped(value: str, indent: int) -> str:
-    """A value behind ``indent`` columns of a terminal's line. A word is never cut: an address can be copied."""
+    """A value after ``indent`` columns of a terminal's line. A word is never cut: an address can be copied."""
     if not sys.stdout.isatty():
         return value
     import shutil

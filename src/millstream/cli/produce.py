@@ -213,7 +213,7 @@ class Sending:
 
     def _queued(self, record: NewRecord, headers: list[Header] | None) -> bool:
         try:
-            self.queued += 1  # before the call: an interrupt behind it must not find fewer queued than acknowledged
+            self.queued += 1  # before the call: an interrupt after it must not find fewer queued than acknowledged
             self.producer.produce(
                 self.topic,
                 value=record.value,

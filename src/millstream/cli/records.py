@@ -98,7 +98,7 @@ def value_line(message: Message) -> bytes:
 
 
 def key_and_value(message: Message) -> bytes:
-    """The value, behind its key and a tab if it has a key, and a line end."""
+    """Key, tab, value and line end; without key and tab if the record has no key."""
     key, value = _data(message.key()), value_line(message)
     return value if key is None else key + b"\t" + value
 

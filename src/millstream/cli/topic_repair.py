@@ -95,7 +95,7 @@ def _show_unclean(place: str, node: int, answer: dict[str, Any]) -> None:
         remark(f"an unclean cut would let the replica of broker {node} be the partition's log, up to {where}")
     verb = "are" if done else "would be"
     if answer["lost"]:
-        remark(f"{answer['lost']} records behind that, which are damaged on this broker, {verb} lost")
+        remark(f"{answer['lost']} records after that, which are damaged on this broker, {verb} lost")
     if missing := answer.get("missing"):
         remark(f"{missing} archived records are in no object of the store, and cannot be read")
     remark(f"records that this replica lacks {verb} lost, acknowledged ones among them; the others are filled from it")

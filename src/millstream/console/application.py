@@ -48,7 +48,7 @@ _PLACES: Final = (
     ("Settings", "cluster.settings", "e"),
     ("This broker", "broker.tiers", "m"),
 )
-"""What the navigation shows: title, endpoint, and the key behind ``g``."""
+"""What the navigation shows: title, endpoint, and the key after ``g``."""
 _WITHOUT_SESSION: Final = frozenset({"static", "messages.live", "messages.export"}) | SIGN_IN_PAGES
 _LISTS: Final = frozenset(endpoint for _, endpoint, _ in _PLACES)
 

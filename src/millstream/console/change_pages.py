@@ -390,7 +390,7 @@ def change_setting() -> Response:
     node_id = number_of(request.values.get("broker"), -1)
     name = request.values.get("name", "")
     if node_id not in snapshot.brokers:
-        raise Rejected(f"broker {node_id} is not alive, or is none of this cluster")
+        raise Rejected(f"broker {node_id} is not alive, or not a broker of this cluster")
     with access.cluster() as cluster:
         found = facts.configs(cluster, BROKER_RESOURCE, str(node_id), node_id=node_id)
     config = next((one for one in found if one.name == name), None)

@@ -149,7 +149,7 @@ def read_properties(text: str) -> dict[str, str]:
     """Properties, one ``name=value`` a line; empty lines and those with ``#`` in front do not count.
 
     Raises:
-        Rejected: a line is none.
+        Rejected: a line is not valid.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():

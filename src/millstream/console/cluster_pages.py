@@ -125,7 +125,7 @@ def broker(node_id: int) -> Iterator[str]:
     access: Access = g.access
     snapshot = access.snapshot()
     if node_id not in snapshot.brokers:
-        abort(404, f"Broker {node_id} is not alive, or is none of this cluster.")
+        abort(404, f"Broker {node_id} is not alive, or not a broker of this cluster.")
     with access.cluster() as cluster:
         try:
             directories, refused = facts.log_dirs(cluster, node_id, {}), ""
@@ -142,7 +142,7 @@ def settings() -> Iterator[str]:
     snapshot = access.snapshot()
     chosen = showing.number_of(request.args.get("broker"), next(iter(snapshot.brokers), -1))
     if chosen not in snapshot.brokers:
-        abort(404, f"Broker {chosen} is not alive, or is none of this cluster.")
+        abort(404, f"Broker {chosen} is not alive, or not a broker of this cluster.")
     with access.cluster() as cluster:
         found = facts.configs(cluster, BROKER_RESOURCE, str(chosen), node_id=chosen)
     only_set = request.args.get("set") == "1"

@@ -141,7 +141,7 @@ class Lag(NamedTuple):
     committed: int
     end: int
     finished: int = 0
-    """Records behind the start of a share group that it has finished."""
+    """Records after the start of a share group that it has finished."""
 
     @property
     def records(self) -> int:

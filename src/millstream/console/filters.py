@@ -164,7 +164,7 @@ class _Parser:
 
     def _search(self, left: _Parsed, right: _Parsed, token: _Token) -> Match:
         if not right.is_constant or not isinstance(right.constant, str):
-            raise FilterError(f"{token.text} needs a pattern in quotes behind it", token.position)
+            raise FilterError(f"{token.text} needs a pattern in quotes after it", token.position)
         try:
             pattern: Any = re2.compile(right.constant, _QUIET)
         except re2.error as error:
@@ -218,13 +218,13 @@ class _Parser:
             if self._takes("."):
                 step = self._peek()
                 if step is None or step.kind not in ("name", "number"):
-                    raise self._error("a name is missing behind the point")
+                    raise self._error("a name is missing after the point")
                 self._next += 1
                 steps.append(step.text)
             elif self._takes("["):
                 step = self._peek()
                 if step is None or step.kind not in ("text", "number"):
-                    raise self._error('[ needs a number or a text behind it, as in value["a b"]')
+                    raise self._error('[ needs a number or a text after it, as in value["a b"]')
                 self._next += 1
                 if step.kind == "number" and not step.text.lstrip("-").isdecimal():
                     raise FilterError("a place in a list is a whole number", step.position)

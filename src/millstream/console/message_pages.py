@@ -178,7 +178,7 @@ def matching(text: str) -> Match:
     """A filter over messages.
 
     Raises:
-        FilterError: the text is none.
+        FilterError: the text is not a filter.
     """
     parsed = parse(text)
 

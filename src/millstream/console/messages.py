@@ -11,7 +11,7 @@ partition as fit into its share, and gives all that match there; its cursor is t
 that bytes or time cut short says so, and has the positions that it reached, so no record is passed over in silence.
 
 Records of aborted transactions, and markers, are left out unless ``everything`` is set; then they are marked. A batch
-that cannot be decoded is one entry with the reason, and the step continues behind it.
+that cannot be decoded is one entry with the reason, and the step continues after it.
 """
 
 import heapq
@@ -386,7 +386,7 @@ def read_cursor(topic: str, text: str) -> dict[TopicPartition, int]:
     """The positions of a cursor.
 
     Raises:
-        Rejected: the text is none.
+        Rejected: the text is not valid.
     """
     found: dict[TopicPartition, int] = {}
     for part in text.split(","):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from millstream.console.registry import Registry
 
 SHOWN_MAX: Final = 64 << 10
-"""Bytes of one payload that are shown whole; the rest is behind the export."""
+"""Bytes of one payload that are shown whole; the rest is in the export."""
 HEX_MAX: Final = 1 << 10
 _PREFIX: Final = 5
 _INDENTED: Final = json.JSONEncoder(ensure_ascii=False, indent=2, default=str)

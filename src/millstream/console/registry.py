@@ -60,7 +60,7 @@ class Registry:
         return sorted(str(name) for name in self.get("subjects"))
 
     def decode(self, schema_id: int, raw: bytes) -> Decoded:
-        """A payload behind its schema id."""
+        """A payload after its schema id."""
         decoder = self._decoders.get(schema_id)
         if decoder is None:
             failed = self._failed.get(schema_id)

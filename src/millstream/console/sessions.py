@@ -157,7 +157,7 @@ class Sessions:
             keys = read_keys(read_document(rules))
             verdict = verify_sign_in(tokens.id_token, nonce, keys, rules, time.time())
         except UnknownKey:
-            raise Rejected("the ID token's key is none of the provider's") from None
+            raise Rejected("the ID token's key is not one of the provider's") from None
         except BadKeys as error:
             raise Unavailable(f"the keys of the OpenID provider cannot be used: {error}") from None
         if not verdict.user:

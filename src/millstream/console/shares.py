@@ -1,7 +1,7 @@
 """Share groups for the pages about groups: members, and how many records they have not finished.
 
 A share group has no committed offsets. In each partition it has a start, before which every record is finished; some
-are finished behind it, too.
+are finished after it, too.
 """
 
 from collections.abc import Mapping, Sequence

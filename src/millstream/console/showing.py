@@ -107,7 +107,7 @@ def moment(ms: int | None) -> Markup:
 
 
 def dotted(name: str) -> Markup:
-    """A name that may be broken behind its dots."""
+    """A name that may be broken after its dots."""
     return Markup(".<wbr>").join(name.split("."))
 
 

@@ -21,7 +21,7 @@ class Topic(TopicFacts):
         return Consumer(self, name, **options)
 
     def complete(self) -> None:
-        """Let the topic end: feeds of consumers end behind the last event."""
+        """Let the topic end: feeds of consumers end after the last event."""
         self.engine.start(self.cluster.complete(self.name)).result()
 
     def end_ids(self) -> dict[int, Ends]:

@@ -16,7 +16,7 @@ from millstream.events.futures import Pending
 
 
 class _LastTaken(NamedTuple):
-    """Stands behind the last event of a batch: what to call when that is taken."""
+    """Stands after the last event of a batch: what to call when that is taken."""
 
     call: Callable[[], None]
 

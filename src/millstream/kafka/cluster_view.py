@@ -61,7 +61,7 @@ class PartitionView(NamedTuple):
 
 
 def partition_view(metadata: "MetadataCache", part: "PartitionMeta") -> PartitionView:
-    """The partition now; as in Kafka, a leader that is not alive is none."""
+    """The partition now; as in Kafka, there is no leader while the leading broker is not alive."""
     leader = metadata.leader_of(part)
     return PartitionView(
         ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,

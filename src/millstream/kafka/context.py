@@ -130,7 +130,7 @@ class RequestContext(Exchange):
 
     @property
     def body(self) -> memoryview:
-        """The request behind its header; of a chain, what its first fragment holds of it."""
+        """The request after its header; of a chain, what its first fragment holds of it."""
         return self._frame[self._body_at :]
 
     def forget(self) -> None:

@@ -25,6 +25,6 @@ def missing_to_write(node: Node, topic: str | bytes) -> ErrorCode:
 
 
 def _data_of(node: Node, topic: str | bytes) -> str:
-    """The event topic whose data a topic is; "" if it is none."""
+    """The event topic whose data this topic has; "" for any other topic."""
     found = node.metadata.topic(topic) if isinstance(topic, str) else node.metadata.topic_by_id(topic)
     return "" if found is None else found.data_of

@@ -195,7 +195,7 @@ class Connection:
         self._split(scratch, kept + count)
 
     def _split(self, buffer: memoryview, end: int) -> bool:
-        """Handle every whole frame in ``buffer[:end]``, keep the bytes behind them. True: read on from the socket."""
+        """Handle every whole frame in ``buffer[:end]``, keep the bytes after them. True: read on from the socket."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
         responses = self.responses

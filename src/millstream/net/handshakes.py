@@ -66,7 +66,7 @@ class TlsConnection(Connection):
         self._ask_again()
 
     def _wake_at(self, size: int) -> None:
-        """What waits inside the socket is none of the kernel's."""
+        """No effect: plaintext waits inside the socket, where the kernel does not count it."""
 
     def _ask_again(self) -> None:
         if self.reading and self.socket.more and not self._asks:

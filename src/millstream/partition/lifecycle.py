@@ -623,7 +623,7 @@ def next_term(log: Log, least: Term, *, clean: bool) -> int:
 
 
 def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
-    """Rebuild the idempotent producers of a log: the last snapshot, then every batch header behind it.
+    """Rebuild the idempotent producers of a log: the last snapshot, then every batch header after it.
 
     A snapshot from before the log's start counts for nothing: what its producers wrote between the two was deleted,
     and a producer whose sequence is remembered too low could not continue.

@@ -51,7 +51,7 @@ from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
 
 BACKFILL_SUFFIX: Final = "~backfill"
-"""Behind a sink's name it names the writer of its history; a declared name cannot have it."""
+"""After a sink's name it names the writer of its history; a declared name cannot have it."""
 
 
 class Backfill:

@@ -83,7 +83,7 @@ def partition_part(text: str) -> PartitionPart:
     """A part of a partition key, such as ``country``, ``day(time)`` or ``bucket(16, id)``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a part.
     """
     text = text.strip()
     if "(" not in text and ")" not in text and text:
@@ -140,7 +140,7 @@ def start_ms(start: str) -> int | None:
     """The time that a source starts at, in ms; None for earliest and latest.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: it is not a time either.
     """
     if start in ("earliest", "latest"):
         return None
@@ -154,7 +154,7 @@ def seconds(text: str) -> float:
     """A duration such as ``10s``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a duration.
     """
     match = re.fullmatch(r"(\d+)\s*([a-z]+)", text.strip().lower())
     if match is None or match[2] not in _DURATIONS:
@@ -166,7 +166,7 @@ def size(text: str) -> int:
     """A size such as ``256MiB``, in bytes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a size.
     """
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.strip().lower())
     if match is None or not int(match[1]):

@@ -14,7 +14,7 @@ from millstream.pipeline.attempt import attempted
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, Table
 
 REPLAY_SUFFIX: Final = "~replay"
-"""Behind a sink's name it names the writer of replayed rows; a declared name cannot have it."""
+"""After a sink's name it names the writer of replayed rows; a declared name cannot have it."""
 REPLAY_QUERY: Final = "replay"
 """All replays of a sink count their commits together."""
 

@@ -71,7 +71,7 @@ def encode_schema(schema: Any) -> str:
 
 
 def decode_schema(text: str) -> Any:
-    """The schema behind the text."""
+    """The schema that the text describes."""
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 

@@ -2,8 +2,9 @@
 
 A relative path is relative to the pipeline's file. An address such as ``s3://bucket/path`` goes through
 ``millstream.objects``, so credentials and endpoint come from the environment and from the files of the cloud's own
-tools (``objects.credentials``), on the driver and on every worker. A file appears whole or not at all: on a disk by a
-rename, in a store because an upload ends with the object. A worker keeps a file that it uploads on its disk until then.
+tools (``objects.credentials``), on the driver and on every worker. A small file (``write``) appears whole or not at
+all: on a disk by a rename, in a store by one request. A large file (``create``) may be used once it is closed. For a
+store, a worker keeps it on its own disk and uploads it then.
 """
 
 import functools
@@ -31,7 +32,7 @@ _READ_AHEAD: Final = 1 << 20
 
 
 class Stream(Protocol):
-    """A file that is being written. It is there when it is closed."""
+    """A file that is being written. It is complete once it is closed."""
 
     def write(self, data: Any, /) -> int: ...
 
@@ -59,7 +60,7 @@ class Location:
         """The store behind an address.
 
         Raises:
-            Rejected: no such stores are written to, or the extra for them is not installed.
+            Rejected: there are no tables in stores of this kind, or the extra for them is not installed.
         """
         scheme, _, rest = self.address.partition("://")
         if scheme not in _SCHEMES:
@@ -70,7 +71,7 @@ class Location:
         """Create the directory, and those above it; a store has none.
 
         Raises:
-            Unavailable: that is not possible.
+            Unavailable: it cannot be created.
         """
         if not self.is_local:
             return
@@ -88,7 +89,7 @@ class Location:
             shutil.rmtree(self.address)
 
     def files(self, suffix: str) -> list[str]:
-        """Names of the files right in it that end so, in order; empty if it is not there."""
+        """Sorted names of the directory's own files that end with ``suffix``; empty if there is no directory."""
         if not self.is_local:
             found = (info.key for info in self.store.list())
             return sorted(key for key in found if "/" not in key and key.endswith(suffix))
@@ -118,7 +119,7 @@ class Location:
             raise FileNotFoundError(f"{self.address}/{name}") from error
 
     def open_file(self, name: str) -> BinaryIO:
-        """A large file, for reads at any place. Raises FileNotFoundError."""
+        """A large file, for reads at any position. Raises FileNotFoundError."""
         if self.is_local:
             return open(f"{self.address}/{name}", "rb")
         found = self.store.head(ObjectKey(name))
@@ -147,10 +148,11 @@ class Location:
             _sync(self.address)
 
     def require_conditional_writes(self, what: str) -> None:
-        """Try whether a store refuses to write over an object that is there; a disk does.
+        """Check that a store can refuse to overwrite an object (If-None-Match); a disk always can. ``what`` names the
+        tables that need that.
 
         Raises:
-            Rejected: it does not.
+            Rejected: the store overwrites.
         """
         if self.is_local:
             return
@@ -248,8 +250,8 @@ def _unconditional(address: str, what: str) -> str:
 
 
 def store_options(location: Location) -> dict[str, str]:
-    """What Delta's library does not find by itself: what is in the files of Amazon's tools, and that an endpoint has no
-    TLS. Keys in files may be renewed, so ask again for each use.
+    """Options that Delta's library does not find by itself: the settings in the files of Amazon's tools, and whether
+    the endpoint is without TLS. Keys in these files may be renewed, so call this again for each use.
     """
     if location.is_local:
         return {}
@@ -277,7 +279,7 @@ def _sync(path: str) -> None:
 
 
 def local_path(address: str) -> str:
-    """The path behind an address of this machine's disk: ``file:///t`` or, as Java writes it, ``file:/t``. Any other
+    """The path in an address of this machine's disk: ``file:///t`` or, as Java writes it, ``file:/t``. Any other
     text stays as it is.
     """
     return _FILE.sub("", address)

@@ -11,7 +11,7 @@ that deletes the rows: a crash in between leaves a deleted key that is one batch
 already, because the log has the tombstone.
 
 Older records than those of the table come from a backfill, from dead letters that are replayed, and from a partition
-that is read behind another one. When deleted keys have been forgotten, backfills and replays are refused, because they
+that is read after another one. When deleted keys have been forgotten, backfills and replays are refused, because they
 could bring such a key back and nothing would show it.
 """
 
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 20
 is then.
 """
 _FORGOTTEN: Final = "~forgotten"
-"""Behind the name of a sink it names the writer that forgets deleted keys."""
+"""After the name of a sink it names the writer that forgets deleted keys."""
 
 
 def require_same_key(table: Table, last: CommitRecord | None) -> None:
@@ -115,7 +115,7 @@ class MergingSink(KeyedSink):
         self._keep_deletes(record, changes)
 
         def kept() -> Changes:
-            # Asked behind the table's version: a key that another pipeline deletes after it refuses this commit.
+            # Asked after the table's version: a key that another pipeline deletes after it refuses this commit.
             return changes.chosen(changes.deleted | ~deletes.later(changes))
 
         return attempted(table, record, lambda: table.merge(record, kept, after), self._pause, attempts=_ATTEMPTS)

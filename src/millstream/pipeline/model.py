@@ -81,7 +81,7 @@ class Create(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """What a table gets when the pipeline makes it; one that exists keeps what it has.
 
     ``partition`` has columns, in Iceberg also ``year(c)``, ``month(c)``, ``day(c)``, ``hour(c)``, ``bucket(n, c)`` and
-    ``truncate(n, c)``. ``sort`` (Iceberg) has columns, each perhaps with ``desc`` behind it, and ``location`` (Iceberg)
+    ``truncate(n, c)``. ``sort`` (Iceberg) has columns, each perhaps with ``desc`` after it, and ``location`` (Iceberg)
     is the address of the table's files. ``properties`` are the format's own.
     """
 

@@ -190,7 +190,7 @@ class SinkQuery:
         self.position.continue_from(before.position)
 
     def left(self) -> int:
-        """Offsets behind the last batch, as far as the source has reported the end of its topics."""
+        """Offsets after the last batch, as far as the source has reported the end of its topics."""
         progress = self._query.lastProgress if self._query is not None else None
         sources: Any = json.loads(progress.json)["sources"] if progress is not None else []
         newest = sources[0].get("latestOffset") if sources else None

@@ -52,7 +52,7 @@ class SourcePosition:
         return count
 
     def left(self, newest: Mapping[str, Any] | None = None) -> int:
-        """Offsets behind the last batch: up to ``newest``, an offset of the source, or of the backlog."""
+        """Offsets after the last batch: up to ``newest``, an offset of the source, or of the backlog."""
         if newest is None:
             return max(0, self.backlog - self.read)
         ends, found = self.ends, positions(newest)

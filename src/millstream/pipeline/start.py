@@ -179,7 +179,7 @@ def encode_offsets(offsets: Offsets) -> str:
 
 
 def decode_offsets(text: str) -> Offsets:
-    """The offsets behind the text."""
+    """The offsets that the text names."""
     return msgspec.json.decode(text, type=Offsets)
 
 

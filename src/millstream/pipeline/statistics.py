@@ -7,7 +7,7 @@ expects bounds of (binary, lists, maps, structs) never count.
 
 Bounds come from the Parquet footer. It lacks those of texts beyond some kibibytes and does not tell of NaN, so
 ``Bounds`` looks at the rows for these two. Forms are those of the Delta protocol: times in milliseconds, the lower
-rounded down and the upper up, texts cut to a prefix, the upper one raised behind the cut, decimals as exact numbers.
+rounded down and the upper up, texts cut to a prefix, the upper one raised after the cut, decimals as exact numbers.
 Infinity, NaN, and dates and times beyond the years 1 to 9999 have no form, and their file has no bounds.
 """
 

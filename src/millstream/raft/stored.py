@@ -62,7 +62,7 @@ def decode_control(payload: bytes) -> Control:
     """The control entry with this payload.
 
     Raises:
-        Corruption: it is none, or of a kind that only a newer release knows.
+        Corruption: the payload is not a control entry, or only a newer release knows its kind.
     """
     if not payload:
         return TermStart()

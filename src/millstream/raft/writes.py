@@ -78,7 +78,7 @@ class Writes:
         return self._waiting[0].write.start if self._waiting else self._log.next_raft_position
 
     def add(self, write: LogWrite, entries: SentEntries) -> None:
-        """Write ``entries``, whose bytes are lent during the call, behind everything that waits."""
+        """Write ``entries``, whose bytes are lent during the call, after everything that waits."""
         if not self._waiting and write.truncate_to is None:
             try:
                 self._append(write, entries)

@@ -269,7 +269,7 @@ class ServedPartition:
     def _take(
         self, request: Request, offset: Offset, result: FetchResult, done: Done, again: Callable[[], None]
     ) -> None:
-        """Acquire of what was read from ``offset`` on; ``again`` reads behind it if there was nothing to acquire."""
+        """Acquire of what was read from ``offset`` on; ``again`` reads after it if there was nothing to acquire."""
         core, data = self.core, result.data
         has_gone = not self._members.has(request.member, request.token)
         if self.closed or core is None or data is None or has_gone:

@@ -53,7 +53,11 @@ def subscription(options: Options) -> Subscription:
 
 
 def starting(options: Options, *, streaming: bool) -> Bound:
-    """Start of a new query."""
+    """Start of a new query.
+
+    Raises:
+        Rejected: a batch starts at latest.
+    """
     names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
     bound = _bound(options, names, LATEST if streaming else EARLIEST)
     if (
@@ -69,7 +73,7 @@ def ending(options: Options, *, streaming: bool) -> Bound:
     """End of a batch, or the offsets at which a stream stops permanently.
 
     Raises:
-        Rejected: the end of a batch is its beginning, or that of a stream is no offsets by partition.
+        Rejected: the end is earliest, or a stream's end is not given as offsets per partition.
     """
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     if streaming and (given := options.at_most_one(names)) is not None and not isinstance(options[given], dict):

@@ -156,7 +156,7 @@ class _Parser:
                 scale = int(self._word("a scale"))
             self._expect(")")
         if not 1 <= precision <= 38 or scale > precision:
-            raise Rejected("a decimal has 1 to 38 digits, and no more of them behind the point than it has")
+            raise Rejected("a decimal has 1 to 38 digits, and no more of them after the point than it has")
         return pa.decimal128(precision, scale)
 
     def _peek(self) -> str | None:

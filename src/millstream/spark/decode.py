@@ -59,7 +59,7 @@ class Scan(msgspec.Struct, frozen=True):
     """The whole batches in a piece of log.
 
     ``consumed`` bytes were scanned; the next batch needs ``needed`` bytes from there on (0 if unknown). ``next_offset``
-    is the offset behind the last batch, or -1 without any.
+    is the offset after the last batch, or -1 without any.
     """
 
     view: memoryview
@@ -73,7 +73,7 @@ class Scan(msgspec.Struct, frozen=True):
 class Decoder:
     """Decodes one partition from one offset to another. Fed in log order; not shared between threads.
 
-    ``rows`` counts the decoded rows; ``position`` is the offset behind the last batch that was read.
+    ``rows`` counts the decoded rows; ``position`` is the offset after the last batch that was read.
     """
 
     def __init__(

@@ -167,7 +167,7 @@ def _fits(kind: Any, value: object) -> bool:
 def event_data(bootstrap: str, topic: str, *, timeout_s: float = 30.0, security: Security = PLAIN) -> Any:
     """A function of columns that fetches the data of events: ``event_data(…)("_partition", "_offset", "_descriptor")``.
 
-    Apply it behind the filters of a query: only the data of rows that are left are fetched. The result is binary.
+    Apply it after the filters of a query: only the data of rows that are left are fetched. The result is binary.
 
     Args:
         bootstrap: ``host:port`` of brokers.

@@ -323,7 +323,7 @@ def _agree_on_plan(coordinators: Coordinators, write: Write, plan: str, place: T
         if any(marked_offset(coordinators, write.task_id(i)).offset == write.mark for i in range(before)):
             raise Rejected(
                 f"write {write.number} of {write.name} was committed in part before it was repeated, and now has other "
-                "rows: the query is not deterministic (rand(), uuid(), a sum of doubles behind a shuffle, other "
+                "rows: the query is not deterministic (rand(), uuid(), a sum of doubles after a shuffle, other "
                 "partitions?). Make it deterministic and start with a new checkpoint, or let "
                 "delivery=at-least-once write this batch once more"
             )

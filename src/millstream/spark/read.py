@@ -1,7 +1,7 @@
 """The work of one Spark task: reading ranges from files or the object store if possible, else from the leader.
 
 A task is a value that travels to a worker. Offsets define it; its segments are hints. For each range it reads the
-segments in order, each from its file or else from the object store, and fills every hole before, between and behind
+segments in order, each from its file or else from the object store, and fills every hole before, between and after
 them from the leader: missing ones, and for read_committed those with transactions of which it is not known here how
 each has ended. A worker process keeps its connections between tasks.
 """

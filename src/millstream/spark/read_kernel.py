@@ -98,7 +98,7 @@ def big_endian(data, position, size):
 
 @inlined
 def varint(data, position, end):
-    """Zigzag varint: value and position behind it; position -1 if it does not end before ``end``."""
+    """Zigzag varint: value and position after it; position -1 if it does not end before ``end``."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     while position < end and shift < 70:
@@ -115,7 +115,7 @@ def varint(data, position, end):
 def index_batches(data, position, end, table):
     """Fills ``table`` with the whole batches in ``data[position:end]``.
 
-    Returns (status, rows filled, position behind the last one, bytes that the next batch needs). ``SHORT``: the next
+    Returns (status, rows filled, position after the last one, bytes that the next batch needs). ``SHORT``: the next
     batch is incomplete (needed is 0 if even its length is missing). ``FULL``: the table is full. ``DONE``: no bytes
     remain.
     """

@@ -50,7 +50,7 @@ class SegmentFile:
     def read(self, decoder: Decoder, end: int, buffer: bytearray) -> Iterator[RecordBatch]:
         """Decode from the decoder's position to ``end`` (exclusive) or to the end of the file.
 
-        If the file had all of it, the decoder is then at ``end`` or behind the segment.
+        If the file had all of it, the decoder is then at ``end`` or after the segment.
 
         Raises:
             TransactionInSegment: a read_committed reader met a transactional batch, and the aborted transactions of

@@ -79,7 +79,7 @@ class Tail:
                     return
 
     def _step_over(self, decoder: Decoder, end: int) -> None:
-        """Continue behind deleted offsets."""
+        """Continue after deleted offsets."""
         key = (self._span.topic, self._span.partition)
         low = self._cluster.list_offsets({key: EARLIEST})[key].offset
         high = self._cluster.list_offsets({key: LATEST})[key].offset

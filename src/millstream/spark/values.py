@@ -6,7 +6,7 @@ record never ends the batch: what becomes of it is the pipeline's decision.
 
 JSON is decoded strictly by msgspec. A field of the wrong type, a number outside its type, a missing required field, and
 anything that is no JSON object are errors. Fields that the schema does not name are ignored. A missing field is null. A
-timestamp is text in RFC 3339; without a zone it is UTC, and digits behind its microseconds are cut off. A number that a
+timestamp is text in RFC 3339; without a zone it is UTC, and digits after its microseconds are cut off. A number that a
 ``double`` does not keep (``json_types`` says which) is an error, too. A field of type
 ``json`` is any JSON value, kept as the text that the record has. A record without a value (a tombstone) is a row of
 nulls, unless a field is required.

@@ -89,7 +89,7 @@ def varint_size(value):
 
 @inlined
 def put_varint(out, at, value):
-    """Writes a zigzag varint, and returns the position behind it."""
+    """Writes a zigzag varint, and returns the position after it."""
     left = np.uint64((value << 1) ^ (value >> 63))
     while left > np.uint64(127):
         out[at] = np.uint8((left & np.uint64(127)) | np.uint64(128))
@@ -101,7 +101,7 @@ def put_varint(out, at, value):
 
 @inlined
 def put_field(out, at, ends, valid, data, row):
-    """Writes a length and its bytes, or length -1 for null, and returns the position behind them."""
+    """Writes a length and its bytes, or length -1 for null, and returns the position after them."""
     if not is_set(valid, row):
         return put_varint(out, at, -1)
     start = np.int64(ends[row])

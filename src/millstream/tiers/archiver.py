@@ -8,7 +8,7 @@
 Only the leader of a partition archives. Up to `UPLOADS_AT_ONCE` segments of a partition are uploaded at once, and
 proposed in the order of their offsets, so that the archive never has a gap. Uploads run at idle priority until a closed
 segment waits longer than `segment.upload.max.ms`, a minute at most (`upload_link`). After a failed upload or proposal
-those behind it are given up, and uploaded again. One other request a partition is in flight beside them; the manifest
+those after it are given up, and uploaded again. One other request a partition is in flight beside them; the manifest
 is written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
 after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
 leaves an object that no entry names, and the segment is uploaded again. Objects of a deleted topic go after the last
@@ -351,7 +351,7 @@ class Archiver:
         self._advance(archive)
 
     def _propose_uploads(self, archive: PartitionArchive) -> None:
-        """Propose the uploaded segments in front, each behind the one before it."""
+        """Propose the uploaded segments in front, each after the one before it."""
         for one in archive.uploads.pending:
             if archive.uploads.trouble is not None or one.result is None:
                 return

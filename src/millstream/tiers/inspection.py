@@ -1,7 +1,7 @@
 """Looking through an object store without a broker: is every archived segment there and sound, and what is superfluous.
 
 The manifest objects say what is archived. They may be a minute older than what the partitions committed, so an object
-behind the end of its manifest is never superfluous: it may be committed already. Superfluous is what lies before that
+after the end of its manifest is never superfluous: it may be committed already. Superfluous is what lies before that
 end and is not in the manifest: an upload of a leader that lost its term, a crash between upload and commit, a removal
 that did not come to its end. What a replacement of the last hour has replaced is not superfluous yet: a reader may have
 it, and the partition's leader removes it.
@@ -259,11 +259,11 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
 
 
 def keys_below(store: ObjectStore, owner: ArchiveId, offset: Offset) -> Iterator[ObjectKey]:
-    """Segments and parts of the partition that end at or below the offset. Nothing behind it is listed."""
+    """Segments and parts of the partition that end at or below the offset. Nothing after it is listed."""
     for info in store.list(partition_folder(owner)):
         ends = _end_offset(info.key)
         if ends is None or _base_offset(info.key) >= offset:
-            return  # names sort by offset, and other names behind them
+            return  # names sort by offset, and other names after them
         if ends <= offset:
             yield info.key
 

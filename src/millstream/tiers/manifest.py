@@ -133,7 +133,7 @@ class Archive:
         self._runs: list[Run] = []
         self._run_times: list[TimestampMs] = []  # largest timestamp of each run
         self._run_bytes = 0
-        self._open: list[ArchivedSegment] = []  # fewer than RUN_COUNT_MAX, behind all runs
+        self._open: list[ArchivedSegment] = []  # fewer than RUN_COUNT_MAX, after all runs
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Archive:
             return
         following = self.find_offset(part.end_offset)
         if part.end_offset > self.end_offset or (following is not None and following.base_offset < part.end_offset):
-            raise Corruption(f"the part {part.base_offset}–{part.end_offset} ends inside of a segment, or behind all")
+            raise Corruption(f"the part {part.base_offset}–{part.end_offset} ends inside of a segment, or after all")
         left = self._trim_runs(part.end_offset)
         self.size_bytes += part.size_bytes - sum(one.size_bytes for one in left)
         self._parts.append(part)
@@ -294,7 +294,7 @@ class Archive:
         return find_in(unpack_run(run), offset)
 
     def find_time(self, timestamp: TimestampMs, after: Offset = _FIRST) -> ArchivedSegment | ManifestPart | None:
-        """The first segment that ends behind ``after`` with a record of this time or later, or the part that may have
+        """The first segment that ends after ``after`` with a record of this time or later, or the part that may have
         it; None without one.
         """
         for part in self._parts:
@@ -458,7 +458,7 @@ def find_in(segments: Sequence[ArchivedSegment], offset: Offset) -> ArchivedSegm
 def first_at(
     segments: Iterable[ArchivedSegment], timestamp: TimestampMs, after: Offset = _FIRST
 ) -> ArchivedSegment | None:
-    """The first segment that ends behind ``after`` with a record of this time or later."""
+    """The first segment that ends after ``after`` with a record of this time or later."""
     return next((one for one in segments if one.max_timestamp >= timestamp and one.end_offset > after), None)
 
 

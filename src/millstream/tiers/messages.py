@@ -129,7 +129,7 @@ class SharedStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Remove shared objects in which no offset is left, from those with a key behind ``after``. → `Swept`."""
+    """Remove shared objects in which no offset is left, from those with a key after ``after``. → `Swept`."""
 
     id: CallId
     starts: list[SharedStart]

@@ -162,7 +162,7 @@ def forget_topic(disk: Disk, data_dir: str, topic_id: uuid.UUID) -> None:
 
 
 def marked(disk: Disk, data_dir: str) -> list[str]:
-    """The marks that are there. Files that are none are left out. Raises OSError."""
+    """The marks that are there. Other files are left out. Raises OSError."""
     try:
         names = disk.list(f"{data_dir}/{PURGES_DIRECTORY}")
     except FileNotFoundError:

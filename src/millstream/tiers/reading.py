@@ -431,7 +431,7 @@ def _overlaps(segment: ArchivedSegment, command: Find) -> bool:
 
 
 def _is_later(timestamp: TimestampMs, offset: Offset, best: FoundRecord) -> bool:
-    """Whether a record at or behind ``offset`` with this time, the largest there, would be a better answer."""
+    """Whether a record at or after ``offset`` with this time, the largest there, would be a better answer."""
     return (timestamp, -offset) > (best.timestamp, -best.offset)
 
 

@@ -6,7 +6,7 @@
     shared objects, the manifest ─ ranges without a gap ────────┴► <directory>.restored.staged ──rename──► directory
 
 What the archive has stays there: the restored log remembers it, and its files start where the archive ends, with the
-batches of the entries behind that. So a log of which only objects are left opens like any other, in a higher term. The
+batches of the entries after that. So a log of which only objects are left opens like any other, in a higher term. The
 log starts where the manifest or an entry says, whichever is later: what was deleted does not come back.
 
 **Nothing is taken from a log that may still be written.** Who restores has sealed the logs of the broker that had the

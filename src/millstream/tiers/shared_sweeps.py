@@ -7,7 +7,7 @@ sweeps. What is not answered for is needed: an object with records of a partitio
 Any replica will do, because each knows a start that was committed, which later ones only exceed. A start counts when
 it is not lost with a disk (`shared_wal`): a restore that does not know it needs what is before it. A sweep that was cut
 off by a crash or an error starts again; it removes nothing that a repetition would keep, and two at once do no harm.
-Behind a sweep the logs in the store of lives that are over lose what the archive has (`restoring`).
+After a sweep the logs in the store of lives that are over lose what the archive has (`restoring`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Removing shared objects in which no offset is left, and finding again what the objects of a store hold.
 
-An object is deleted when each of its ranges is: the log of the partition starts at or behind the end of the range, or
+An object is deleted when each of its ranges is: the log of the partition starts at or after the end of the range, or
 the range is small (`core.shared.joins`) and was joined into an object of the partition's own, or the topic was deleted.
 A topic that is not known here is deleted only if the store does not describe it either, because the objects may be
 those of a broker that was lost (`tier recover`). An object that cannot be read stays.
@@ -55,7 +55,7 @@ class RangeEnd(NamedTuple):
     end_offset: Offset
     """Exclusive."""
     is_large: bool
-    """Large ranges stay in the object until the log starts behind them."""
+    """Large ranges stay in the object until the log starts after them."""
 
 
 class Sweeper:

@@ -99,7 +99,7 @@ def upload(
 
 
 def _start(disk: Disk, file: File, command: Upload) -> Batch:
-    """The batch with the first offset, or the first one behind it."""
+    """The batch with the first offset, or the first one after it."""
     index = local_index.SegmentIndex.load(disk, command.path, command.base_offset)
     _, position = index.place_before(command.from_offset)
     for batch in local_index.batches_from(file, position, command.size_bytes):

@@ -108,7 +108,7 @@ def nodes(store: ObjectStore) -> list[NodeId]:
         name = info.key.removeprefix(WAL_FOLDER).partition("/")[0]
         if name.isdecimal():
             found.append(NodeId(int(name)))
-        after = f"{WAL_FOLDER}{name}0"  # the first key behind all those below the folder: "0" follows "/"
+        after = f"{WAL_FOLDER}{name}0"  # the first key after all those below the folder: "0" follows "/"
     return found
 
 

@@ -368,7 +368,7 @@ def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Out
     """A sequence that is not the next one: the answer that was given before, or why not.
 
     A client has several batches in flight. When the first is refused because the leader hands over, or waits at the
-    leader before this one, those behind it arrive with a gap before them. They come again in order, so they are refused
+    leader before this one, those after it arrive with a gap before them. They come again in order, so they are refused
     retriably, too. After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would start a new producer epoch and send in it what
     is in the log already.
     """

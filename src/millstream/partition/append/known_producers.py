@@ -1,6 +1,6 @@
 """Enters batches that are in the log already into the state of the partition's producers.
 
-After a start these are the batches behind the last snapshot, and on a replica that follows those of the leader. Both
+After a start these are the batches after the last snapshot, and on a replica that follows those of the leader. Both
 enter what ``append`` and ``markers`` entered when the batch was written.
 """
 
@@ -12,7 +12,7 @@ from millstream.wire.records import ABORT, COMMIT, CONTROL, TRANSACTIONAL
 
 
 def enter_batch(producers: ProducerState, header: Sequence[Any], now_ms: int) -> None:
-    """``header`` has the 13 fields of a batch's header, and behind them what ``marker_of`` gives if it is a control
+    """``header`` has the 13 fields of a batch's header, and after them what ``marker_of`` gives if it is a control
     batch. ``now_ms`` is the wall clock, from which expiry counts.
     """
     producer_id = header[9]

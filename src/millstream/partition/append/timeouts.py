@@ -5,8 +5,8 @@ that stands still. So no timer is kept per call. A sweep runs once a second whil
 overdue: the acks of each partition of this shard, and the calls that other shards have not answered.
 
 A sweep examines at most ``CALLS_A_SWEEP`` calls of a partition, and as many of those at other shards, so that a disk
-that stands still does not cost the reactor its time, too. The next sweep continues behind them. Every call is examined
-in the end; one behind many others is expired a second or more late.
+that stands still does not cost the reactor its time, too. The next sweep continues after them. Every call is examined
+in the end; one after many others is expired a second or more late.
 """
 
 from collections.abc import Iterator, Sequence

@@ -375,7 +375,7 @@ def _fetch_archived(
     meters: EventMeters,
     asked: Asked[tuple[FoundData, IoBuf | None]],
 ) -> None:
-    """The first of the wanted events, and those behind it that one read of the object store has as well."""
+    """The first of the wanted events, and those after it that one read of the object store has as well."""
 
     def read(batches: IoBuf | MillstreamError | None) -> None:
         assert batches is not None, "the data are waited for"

@@ -209,7 +209,7 @@ class Looks:
 
 
 def written_end(log: Log) -> Offset:
-    """End of the sealed segments that are in the files; what is behind it may be in memory alone."""
+    """End of the sealed segments that are in the files; what is after it may be in memory alone."""
     end = log.first_local_offset
     for one in log.files.segments:
         if not one.sealed or one.end > log.ends.written_position:

@@ -161,7 +161,7 @@ class Server:
     def _without_table(
         self, cluster: Cluster, statuses: StatusTopic, status: TableStatus, topic_id: str | None
     ) -> None:
-        """A topic that was a table is none now, or was deleted."""
+        """A topic that was a table is no longer one, or was deleted."""
         if topic_id is None or topic_id != status.topic_id:
             found = cluster.metadata([status.topic]).topics[status.topic]
             gone = found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (

@@ -414,7 +414,7 @@ class DeltaTable:
             made = joined(self._files(table), self.key, self._location, self._file_schema(table))
             if made is None:
                 return gone
-            # Behind the version whose files were read, and no other: see the opening prose.
+            # After the version whose files were read, and no other: see the opening prose.
             properties = self._delta.CommitProperties(max_commit_retries=0)
             self._write(table, made.added, made.removed, properties, change=False)
             gone += len(made.removed) - len(made.added)
@@ -642,7 +642,7 @@ def _interval_hours(text: str, shown: str) -> int:
     """Hours of an interval such as ``interval 7 days``, rounded up.
 
     Raises:
-        Rejected: it is none that is known here.
+        Rejected: its form is not known here.
     """
     match = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", text.strip().lower())
     if match is None:

@@ -122,7 +122,7 @@ class _AvroWritten(Written):
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else error or type(error).__name__
             raise Undecodable(f"not readable with schema {self._id}: {reason}") from error
         if (left := len(content) - data.tell()) > 0:
-            raise Undecodable(f"{left} bytes are left behind the record of schema {self._id}")
+            raise Undecodable(f"{left} bytes are left after the record of schema {self._id}")
         row = row if self._is_record else {VALUE: row}
         return row if self._convert is None else self._convert(row)
 

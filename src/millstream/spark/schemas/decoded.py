@@ -12,7 +12,7 @@ deleted softly. What was read is fitted to the columns (``fitters``): by name, b
 number. What has no column is left out and named in ``left_out``. A schema that is no version of the subject is foreign,
 and its records are errors.
 
-The columns are the reader schema's, in the types that the table has where there is one, and behind them the table's
+The columns are the reader schema's, in the types that the table has where there is one, and after them the table's
 other columns, which older versions may fill. A version that is newer than the reader schema and has more, or wider
 types, is a *boundary*: decoding stops before its first record.
 """
@@ -133,7 +133,7 @@ def columns_of(members: Sequence[Member], table: Any = None, own: frozenset[str]
 
 
 def _merged(members: Sequence[Member], existing: Sequence[Any]) -> list[Any]:
-    """The fields of a table in their order, each with the type that it gets, and behind them new ones."""
+    """The fields of a table in their order, each with the type that it gets, and after them new ones."""
     names = {member.name.lower() for member in members}
     goes: dict[str, Member] = {}
     new: list[Any] = []
@@ -204,7 +204,7 @@ class WireDecoder(ABC):
         """What a schema was parsed to; raises Undecodable, or Rejected for a schema that is not valid."""
 
     def _key(self, content: memoryview, schema_id: int) -> tuple[Any, memoryview]:
-        """What ``_written`` depends on, and the content behind it; raises Undecodable."""
+        """What ``_written`` depends on, and the content after it; raises Undecodable."""
         return schema_id, content
 
     def decode(self, values: Array) -> Decoded:
@@ -320,7 +320,7 @@ class WireDecoder(ABC):
         """Whether a schema may be a newer version of the subject than the reader's.
 
         Raises:
-            ForeignSchema: it is none of its versions.
+            ForeignSchema: it is not a version of the subject.
         """
         if self._reader.id and schema_id == self._reader.id:
             return False

@@ -1,4 +1,4 @@
-"""JSON records of a JSON Schema, behind a schema id, each read with the schema that it was written with.
+"""JSON records of a JSON Schema, after a schema id, each read with the schema that it was written with.
 
 Columns come from the schema's ``properties``: ``integer`` is a bigint, ``number`` a double, ``string`` with format
 ``date-time`` a timestamp and with ``date`` a date, an object with properties a struct, one with only

@@ -36,7 +36,7 @@ class Chunk:
 
     @property
     def next_offset(self) -> Offset:
-        """Offset behind the last event (exclusive)."""
+        """Offset after the last event (exclusive)."""
         return Offset(self.base_offset + self.ends.events)
 
     @property

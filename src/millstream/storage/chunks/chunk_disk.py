@@ -162,7 +162,7 @@ class ChunkDisk:
             one = self.segment(f"{directory}/{segment_name(base)}")
             if one.sidecar_bytes > one.chunk.sidecar_end:
                 path, end = one.chunk.path + SIDECAR_SUFFIX, one.chunk.sidecar_end
-                raise Corruption(f"{path}: no sound entry at byte {end}, behind event {one.chunk.next_offset - 1}")
+                raise Corruption(f"{path}: no sound entry at byte {end}, after event {one.chunk.next_offset - 1}")
 
     def sweep(self, directory: str) -> None:
         """Remove files of chunks that were being made, or being removed, when a crash came."""
@@ -305,7 +305,7 @@ class ChunkDisk:
                     self.forget(one)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; of a chunk the sidecar first, without which the rest is none."""
+        """Remove a file; of a chunk the sidecar first: without it the other files are not a chunk."""
         if not _is_segment(path):
             self._disk.unlink(path)
             return

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 RANGES_MAX: Final = 1 << 16
 """Maximum number of ranges that one call of ``fetch_data`` reads."""
 
-
 _WINDOW_EVENTS: Final = 64
 """Index records that are read at once for neighbours: 2.3 KiB."""
 
@@ -198,7 +197,7 @@ class ChunkReads:
         return None
 
     def entries(self, chunk: Chunk, first_count: int, count: int) -> list[BatchEntry]:
-        """``count`` entries of the sidecar, behind the first ``first_count``. Corruption if one is not sound."""
+        """``count`` entries of the sidecar, after the first ``first_count``. Corruption if one is not sound."""
         start = entry_position(first_count)
         data = self._read(chunk, SIDECAR_SUFFIX, start, FilePosition(start + count * ENTRY_BYTES))
         found: list[BatchEntry] = []
@@ -212,7 +211,7 @@ class ChunkReads:
     # -- details -------------------------------------------------------------------------------------------------------
 
     def _chunk_of(self, offset: Offset) -> Chunk | None:
-        """The chunk that has an offset; None at and behind the end. Rejected before the start."""
+        """The chunk that has an offset; None at or after the end. Rejected before the start."""
         if not self._chunks or offset >= self._chunks[-1].next_offset:
             return None
         place = bisect_right(self._chunks, offset, key=lambda one: one.base_offset) - 1
@@ -222,7 +221,7 @@ class ChunkReads:
         return self._chunks[place]
 
     def _run(self, chunk: Chunk, first_count: int, count: int) -> _Run:
-        """Batches of a chunk, behind the first ``first_count``."""
+        """Batches of a chunk, after the first ``first_count``."""
         with_one_before = max(0, first_count - 1)
         entries = self.entries(chunk, with_one_before, first_count + count - with_one_before)
         before = entries.pop(0).ends if first_count else ChunkEnds()

@@ -15,7 +15,7 @@ the budget each. Cold reads have memory of their own, so reading history evicts 
 
 A range may go when everything in it is durable and in the segment, to the end of the batch that continues in the next
 range: what is not found here is read from the segment, in whole batches. ``take`` evicts the oldest such ranges of the
-whole shard; logs with ranges behind the newest ``_UNWRITTEN_PART`` of the budget are asked to ``write_out``, so that
+whole shard; logs with ranges after the newest ``_UNWRITTEN_PART`` of the budget are asked to ``write_out``, so that
 quiet logs do not fill the cache with unwritten bytes. When nothing can go, ``ArenaFull``: the append is
 refused before anything happened. A range that is being sent stays readable: sends hold references of their own. Shard:
 the owner's reactor only.
@@ -145,7 +145,7 @@ class Range:
 
     @property
     def end(self) -> BytePosition:
-        """Stream position behind the last byte."""
+        """Stream position after the last byte."""
         return BytePosition(self.stream + self.used)
 
     def note(self, start: int, base_offset: Offset) -> None:
@@ -166,7 +166,7 @@ class Range:
             position += length + 12
 
     def cut(self, used_bytes: int) -> None:
-        """Let the range end after ``used_bytes``, where a batch ends, and take nothing more. The bytes behind that stay
+        """Let the range end after ``used_bytes``, where a batch ends, and take nothing more. The bytes after that stay
         in place, for the writer and for sends that hold them.
         """
         self.used = self.limit = used_bytes

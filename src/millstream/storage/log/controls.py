@@ -49,7 +49,7 @@ class ControlEntries:
         return RaftPosition(offset + self.base.position - self.base.offset + before)
 
     def offset_at(self, position: RaftPosition) -> Offset:
-        """Offset at which an end ``position`` lies, at or behind the base; ``position`` is no inner one of a batch."""
+        """Offset at which an end ``position`` lies, at or after the base; ``position`` is no inner one of a batch."""
         before = bisect_left(self.entries, position, key=_position)
         return Offset(self.base.offset + (position - self.base.position) - before)
 

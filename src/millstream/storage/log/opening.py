@@ -253,7 +253,7 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
                 if not epochs or batch.leader_epoch > epochs[-1][0]:
                     epochs.append((batch.leader_epoch, batch.base_offset))
                 if batch.last_offset + 1 == until:
-                    break  # what is behind it may be damaged
+                    break  # what is after it may be damaged
         except WalkEnd as end:
             raise Corruption(f"{file.path}: byte {end.position}: {end.reason}") from end
         finally:
@@ -287,7 +287,7 @@ def _load_segment(
 
 
 def position_of(disk: Disk, path: str, base: int, offset: Offset) -> int:
-    """Where the first batch at or behind ``offset`` starts in a segment file; its end without one.
+    """Where the first batch at or after ``offset`` starts in a segment file; its end without one.
 
     Raises:
         Corruption: the offset is inside of a batch.

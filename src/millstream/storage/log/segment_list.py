@@ -95,7 +95,7 @@ class Segment:
 
     @property
     def end(self) -> BytePosition:
-        """Stream position behind its last byte."""
+        """Stream position after its last byte."""
         return BytePosition(self.stream + self.size_bytes)
 
     def summary(self, *, sealed: bool | None = None) -> SegmentSummary:
@@ -198,7 +198,7 @@ class SegmentList:
         return dropped
 
     def drop_back(self, offset: Offset) -> list[Segment]:
-        """Take out the segments that start at or behind ``offset``, but for the first; the last one left is
+        """Take out the segments that start at or after ``offset``, but for the first; the last one left is
         active again.
         """
         count = bisect_right(self._bases, offset - 1)

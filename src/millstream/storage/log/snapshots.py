@@ -34,7 +34,7 @@ class Snapshots:
         self.files = [one for one in self.files if one not in offsets]
 
     def drop(self, offset: Offset) -> list[int]:
-        """Forget those behind ``offset``: the log was cut. Returns the offsets of their files."""
+        """Forget those after ``offset``: the log was cut. Returns the offsets of their files."""
         gone = [one for one in self.files if one > offset]
         self.files = [one for one in self.files if one <= offset]
         if self.newest is not None and self.newest[0] > offset:

@@ -3,7 +3,7 @@ into one batch.
 
 Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
 *first* record in offset order that is late enough, as Kafka's ListOffsets wants it. Every batch that is passed on the
-way is held against its checksum: behind a damaged one no record is an answer. There is one way to look: the worker's,
+way is held against its checksum: after a damaged one no record is an answer. There is one way to look: the worker's,
 which may block and decompress. What is still only in the log cache is written to its segment for that, but
 only when nothing before it is late enough: on a full disk that has to wait. After ``stop`` the worker is asked nothing
 more: a search that would is refused retriably.
@@ -215,7 +215,7 @@ class Timestamps:
 
 
 def _all_below(log: OpenLog, end_offset: int) -> _Reach:
-    """Up to a batch's end behind all records below ``end_offset``."""
+    """Up to a batch's end after all records below ``end_offset``."""
     # With ``write.caching`` readers see more than what is durable.
     position = log.ends.durable_position if end_offset <= log.durable_offset else log.next_position
     return _Reach(position, partial=False, generation=log.ends.generation)

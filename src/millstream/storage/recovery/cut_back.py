@@ -57,7 +57,7 @@ class Kept(NamedTuple):
 
     @property
     def needs_cut(self) -> bool:
-        """Something behind the sound part is damaged, and no replay writes it again."""
+        """Something after the sound part is damaged, and no replay writes it again."""
         return not self.is_whole and self.replayed_end == self.end_offset
 
     @property

@@ -2,7 +2,7 @@
 
 The segments are trusted up to the first record that the write-ahead log still holds: it was freed only after they
 were synced. From there on the records are written again, in place and along the segment boundaries that are there,
-and what lies behind the last of them is cut. Doing it twice does no harm, and a crash in the middle leaves everything
+and what lies after the last of them is cut. Doing it twice does no harm, and a crash in the middle leaves everything
 needed to do it again.
 
 Damage inside the durable prefix of the write-ahead log (a record that does not verify, a gap) is first looked for in
@@ -207,7 +207,7 @@ class LogReplay:
             self.flush()
 
     def _truncate(self, offset: Offset) -> None:
-        """The log was cut here; no record before was at or behind ``offset``, they are void."""
+        """The log was cut here; no record before was at or after ``offset``, they are void."""
         lowest = self._cuts.passed()
         if not self._begun:
             self._begin(lowest)
@@ -278,7 +278,7 @@ class LogReplay:
             self._derive_state(offset)
         below = [base for base in self._segments.bases if base <= offset]
         if self._cuts and len(below) > 1 and below[-1] == offset:
-            below.pop()  # the segment before may still have what was cut off behind its end
+            below.pop()  # the segment before may still have what was cut off after its end
         if not below:
             if self._segments.bases or offset <= self._state.start or (not self._state.start and not offset):
                 self._open(offset, SegmentIndex(offset), create=True)
@@ -404,7 +404,7 @@ class LogReplay:
         self._note("other", f"{mended} ({where})" if where else mended)
 
     def _take_from_segment(self, until: int | None) -> None:
-        """Keep the sound batches that stand behind the current place."""
+        """Keep the sound batches that stand after the current place."""
         self.flush()
         while not self._cuts:
             file, growing = self._fill.file(), self._fill.growing
@@ -441,7 +441,7 @@ class LogReplay:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Cut what lies behind the last record, or put up the fence; the caller syncs, then calls ``describe``."""
+        """Cut what lies after the last record, or put up the fence; the caller syncs, then calls ``describe``."""
         if self.uncertain and not self.fault:
             if self._begun:
                 self._take_from_segment(None)
@@ -461,7 +461,7 @@ class LogReplay:
             fence(self._disk, self.place.directory, self.fault)
 
     def _forget_producers(self, offset: int) -> None:
-        """Remove what was known of the producers behind a cut: it may speak of what was cut off."""
+        """Remove what was known of the producers after a cut: it may speak of what was cut off."""
         for name in () if self.fault else names_in(self._disk, self.place.directory):
             known = parse_offset(name, PRODUCERS_SUFFIX)
             if known is not None and known > offset:

@@ -3,7 +3,7 @@ entries.
 
 It starts with the content of the ``epochs`` file and applies each record in order. The file may be newer than the first
 of the records, because a checkpoint writes it before it makes them void. So a control entry that a later record cuts
-off is left out from the first, and one that is known already is entered again, with those behind it to follow.
+off is left out from the first, and one that is known already is entered again, with those after it to follow.
 """
 
 from __future__ import annotations

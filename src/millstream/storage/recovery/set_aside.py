@@ -278,7 +278,7 @@ def vote_set_aside(disk: Disk, directory: str) -> StoredVote | None:
 
 def keep_batches(disk: Disk, directory: str) -> None:
     """Leave in the ``quarantine`` file what a log with other Raft positions can take up: batches, and changes of its
-    start and end. What is damaged goes, with all behind it. Raises OSError; the file is replaced as a whole.
+    start and end. What is damaged goes, with all after it. Raises OSError; the file is replaced as a whole.
     """
     bring_home(disk, directory)
     if exists(disk, _path(directory)):

@@ -185,7 +185,7 @@ class SegmentIndex:
         return b"".join(array("I", values).tobytes() for values in (relative, positions[marks], sums[marks]))
 
     def cut(self, position: int) -> None:
-        """Forget the entries at or behind ``position``, and that a file has any."""
+        """Forget the entries at or after ``position``, and that a file has any."""
         offsets, positions, sums, timestamps = self._entries
         place = bisect_left(positions, position)
         self._entries = (offsets[:place], positions[:place], sums[:place], timestamps[:place])

@@ -203,7 +203,7 @@ def _in_order(
 
 def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) -> bool:
     """Whether a batch may stand where offset ``expected`` does: at it, or, with nothing ``taken`` yet, around it;
-    behind it only in a file that was compacted, and not behind what the file holds.
+    after it only in a file that was compacted, and not after what the file holds.
     """
     base = batch.base_offset
     if base <= expected:

@@ -3,7 +3,7 @@
 Sealed segments were checked batch by batch when they came, and synced before their index said that they are sealed:
 they count as they are if they have the size that the index says. The segment after them was never synced. It is read
 from its beginning, and counts up to the first batch that is not whole or does not match its checksum; the rest is cut
-off. Segments behind a gap or behind such a cut are removed.
+off. Segments after a gap or after such a cut are removed.
 
 A crash in the middle is harmless: what is removed here was of no use before either. An OSError leaves the files.
 """

@@ -249,7 +249,7 @@ class _LogCheck:
         self._settled = settled
         self._waiting = () if settled else waiting
         self._cut_at = self._waiting[-1][0] if self._waiting and self._waiting[-1][1] == NO_END else NO_END
-        """The next start cuts the log at this offset: what files say of what is behind it does not count."""
+        """The next start cuts the log at this offset: what files say of what is after it does not count."""
         self._newer = _NO_EPOCH  # the newest epoch that the file does not know, and where its first batch is
         self._state = LogState()
 

@@ -1,7 +1,7 @@
 """ShareAcknowledge: what a member of a share group did with records that it has acquired (KIP-932).
 
 Each partition is answered when its acknowledgements are stored. Epoch -1 ends the session, which releases what the
-member still holds, behind the acknowledgements.
+member still holds, after the acknowledgements.
 """
 
 from millstream.kafka.context import Node, RequestContext

@@ -20,7 +20,7 @@ from millstream.wire.messages.acknowledge_events import (
 _MESSAGES: Final[dict[int, str]] = {
     int(
         ErrorCode.UNKNOWN_MEMBER_ID
-    ): "the partitions are shared by the consumers of this name, and this one is none of them: leave its targets out,"
+    ): "the partitions are shared by the consumers of this name, and this one is not a member: leave its targets out,"
     " or take another name",
     int(ErrorCode.INVALID_GROUP_ID): "a consumer that keeps its position has a name",
 }

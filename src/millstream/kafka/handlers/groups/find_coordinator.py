@@ -6,8 +6,8 @@ this broker has no contact to a leader of the partition for some seconds, a clie
 the other replicas in turn, as by Metadata (`metadata`): one of them may coordinate, or knows who does.
 
 A share partition (``group:topicId:partition``, KIP-932) has a coordinator from version 6 on, where share groups are
-served. Otherwise, and for a key that is none, the answer is INVALID_REQUEST, which clients show with its message. With
-COORDINATOR_NOT_AVAILABLE they would retry until they time out.
+served. Otherwise, and for a key that is not valid, the answer is INVALID_REQUEST, which clients show with its message.
+With COORDINATOR_NOT_AVAILABLE they would retry until they time out.
 """
 
 import re
