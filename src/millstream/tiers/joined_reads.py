@@ -12,12 +12,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import MillstreamError
 from millstream.tiers.joined_calls import JoinedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from millstream.errors import MillstreamError
     from millstream.format.archive import AbortedSpan
     from millstream.iobuf import Arena, IoBuf
     from millstream.shard.reactor import Reactor, Timer
@@ -41,8 +41,21 @@ class JoinedReads(JoinedCalls["ReadAnswer"]):
         self._bytes = 0
         self._kept: dict[Hashable, tuple[IoBuf, list[AbortedSpan], Timer]] = {}
 
-    def keep(self, key: Hashable, batches: IoBuf, aborted: list[AbortedSpan]) -> None:
-        """Take over batches that were read, and the aborted transactions among them."""
+    def answered(self, key: Hashable, answer: ReadAnswer) -> None:
+        """The store has answered: give every reader a chain of its own, or keep the batches for the next one."""
+        batches, aborted = answer
+        readers = self.take(key)
+        if isinstance(batches, MillstreamError):
+            for done in readers:
+                done(answer)
+        elif readers:
+            for done in readers:
+                done((batches.share(0, len(batches)), aborted))
+            batches.release()
+        else:
+            self._keep(key, batches, aborted)
+
+    def _keep(self, key: Hashable, batches: IoBuf, aborted: list[AbortedSpan]) -> None:
         if len(batches) > self._bytes_max:
             batches.release()
             return
@@ -62,8 +75,9 @@ class JoinedReads(JoinedCalls["ReadAnswer"]):
         self._bytes -= len(batches)
         return batches, aborted
 
-    def clear(self) -> None:
-        """Release what is kept."""
+    def close(self) -> None:
+        """The shard stops: release what is kept, and keep no more."""
+        self._bytes_max = 0
         for key in list(self._kept):
             self._drop(key)
 

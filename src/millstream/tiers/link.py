@@ -162,7 +162,7 @@ class ArchiveLink:
         self._lanes.close()
         self._link.fail_all(_stops)
         self._fills.send_all()
-        self._reads.clear()
+        self._reads.close()
 
     def refuse(self, done: Callable[[MillstreamError], None]) -> None:
         """Call ``done`` later with the error of a read that the shard's stop prevents."""
@@ -390,8 +390,7 @@ class ArchiveLink:
         Returns what the caller may call to wait no longer: ``done`` is not called then. If all have left, the next
         one that asks gets what was read.
         """
-        part = Target.of(target)
-        key = owner, part, offset, minimum_one
+        key = owner, Target.of(target), offset, minimum_one
 
         def answered(answer: ReadAnswer) -> None:
             result, spans = answer
@@ -403,31 +402,32 @@ class ArchiveLink:
             return partial(self._reads.leave, key, answered)
         kept = self._reads.take_kept(key)
         if kept is not None:
-            self._reactor.call_soon(self._read, key, kept)
+            self._reactor.call_soon(self._reads.answered, key, kept)
         else:
-
-            def make(number: CallId, spans: list[int]) -> Read:
-                return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
-
-            limit = None if part.segment is None else part.segment.size_bytes
-            self.meters.reads.inc()
-            self._fills.start(_ArchiveRead(self, make, limit, max(0, max_bytes), partial(self._read, key)))
+            then = partial(self._reads.answered, key)
+            self.read_alone(owner, target, offset, end_offset, max_bytes, then, minimum_one=minimum_one)
         return partial(self._reads.leave, key, answered)
 
-    def _read(self, key: Hashable, answer: ReadAnswer) -> None:
-        """Give every reader a chain of its own over what was read."""
-        result, spans = answer
-        readers = self._reads.take(key)
-        if isinstance(result, MillstreamError):
-            for done in readers:
-                done(answer)
-            return
-        if not readers and not self.stopped:
-            self._reads.keep(key, result, spans)
-            return
-        for done in readers:
-            done((result.share(0, len(result)), spans))
-        result.release()
+    def read_alone(
+        self,
+        owner: ArchiveId,
+        target: ArchivedSegment | ManifestPart,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        done: Callable[[ReadAnswer], None],
+        *,
+        minimum_one: bool,
+    ) -> None:
+        """As `read`, but joins no other one, and cannot be left."""
+        part = Target.of(target)
+
+        def make(number: CallId, spans: list[int]) -> Read:
+            return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
+
+        limit = None if part.segment is None else part.segment.size_bytes
+        self.meters.reads.inc()
+        self._fills.start(_ArchiveRead(self, make, limit, max(0, max_bytes), done))
 
     # -- the channel ---------------------------------------------------------------------------------------------------
 
