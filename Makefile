@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci test-console screenshots check format bench bench-cluster bench-tiers bench-scale bench-shared soak conformance differential differential-rights fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel sbom clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci test-console test-helm screenshots check format bench bench-cluster bench-tiers bench-scale bench-shared soak conformance differential differential-rights fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel sbom clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,11 +52,14 @@ test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes;
 spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (about 5 minutes; ARGS=--help)
 	@$(PY) tools/spark_versions.py $(ARGS)
 
-test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes; builds Helm with Go, if that is there)
-	@PATH="$$($(PY) -m conformance.helm):$$PATH" $(PY) -m pytest -m "ci and not conformance" --forks $(WORKERS)
+test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
+	@$(PY) -m pytest -m "ci and not conformance" --forks $(WORKERS)
 
 test-console: setup ## Run the console's tests in a browser (under 2 minutes; needs Debian's chromium and chromium-driver)
 	@$(PY) -m pytest -m browser tests/process/test_console_browser.py
+
+test-helm: setup ## Lint and render the chart with Helm itself (the first run builds it: some minutes; needs Go)
+	@PATH="$$($(PY) -m conformance.helm):$$PATH" $(PY) -m pytest -q -k helm tests/unit/deploy
 
 screenshots: setup ## Write a picture of every page of the console into screenshots/ (needs the same browser)
 	@$(PY) tools/screenshots.py $(ARGS)
@@ -92,7 +95,6 @@ soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS=
 	$(PY) -m bench.soak $(ARGS)
 
 conformance: setup ## Run other people's suites against the broker (ARGS=--help says what can be chosen)
-	@PATH="$$($(PY) -m conformance.helm):$$PATH" $(PY) -m pytest -q -k helm tests/unit/deploy
 	@$(PY) -m conformance.run $(ARGS)
 
 differential: setup ## Ask a real Apache Kafka the same and compare (needs Java and Maven; ARGS=--help)

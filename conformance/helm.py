@@ -1,4 +1,4 @@
-"""Helm itself, from the Go module proxy, for the tests of the chart: ``python -m conformance.helm`` prints where it is.
+"""Helm itself, from the Go module proxy, for ``make test-helm``: ``python -m conformance.helm`` prints where it is.
 
 The tests render the chart with a renderer of their own, which needs nothing; where Helm is on the path they have it
 lint the chart and render the same values, and compare. It is built once per machine.

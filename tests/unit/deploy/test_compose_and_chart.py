@@ -266,7 +266,7 @@ def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
 
 HELMS = [OPEN, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}]
 needs_helm = pytest.mark.skipif(
-    shutil.which("helm") is None, reason="needs helm (make conformance and test-ci have it)"
+    shutil.which("helm") is None, reason="needs helm (make test-helm has it)"
 )
 
 
