@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.core import producer_state
-from millstream.core.txn import coordinator, transaction
+from millstream.core.txn import coordinator, image
 from sim.transactions import judge, run
 from sim.transactions.planted import PLANTED, hunt
 
@@ -22,7 +22,7 @@ def test_a_run_is_a_function_of_its_seed():
 
 @pytest.mark.parametrize("last", [2, 5])
 def test_every_promise_of_transactions_holds_while_epochs_run_out(last, monkeypatch):
-    for module in (transaction, coordinator, producer_state, judge):
+    for module in (image, coordinator, producer_state, judge):
         monkeypatch.setattr(module, "EPOCH_MAX", last)
         monkeypatch.setattr(module, "EXHAUSTED", last - 1, raising=False)
     attempts = [attempt for seed in range(100, 112) for attempt in run(seed).attempts]

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from millstream.cli import identity
 from millstream.cli.application import application
 from millstream.cli.failure import WrongUsage
 from millstream.cli.start import start_parser
@@ -49,6 +50,8 @@ def problem(words):
         return error.format_message()
     except click.exceptions.Exit:
         return None  # --help
+    finally:
+        identity.use(dict)  # the options of a page are for no later command of this process
     return None
 
 

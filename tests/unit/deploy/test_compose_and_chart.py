@@ -19,6 +19,7 @@ from millstream.admin.access import Access
 from millstream.app.listening import http_names
 from millstream.app.tls import read_credentials
 from millstream.apply.model import load
+from millstream.cli import identity
 from millstream.cli.application import Noun, application
 from millstream.cli.key_files import KeyFiles
 from millstream.cli.start import start_parser
@@ -210,6 +211,7 @@ def test_backups_are_made_drilled_and_watched_only_if_they_are_wanted(tmp_path):
         while isinstance(command, Noun):
             command = command.get_command(None, given.pop(0))
         command.make_context(command.name, list(given))
+    identity.use(dict)  # the options above are for no later command of this process
     for one in (made, drilled):
         assert one["envFrom"] == [{"secretRef": {"name": "backup-credentials"}}]
     (rule,) = found["PrometheusRule", "demo-millstream-backup"]["spec"]["groups"][0]["rules"]
@@ -265,9 +267,7 @@ def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
 
 
 HELMS = [OPEN, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}]
-needs_helm = pytest.mark.skipif(
-    shutil.which("helm") is None, reason="needs helm (make test-helm has it)"
-)
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm (make test-helm has it)")
 
 
 def helm(tmp_path, values, *words):

@@ -182,9 +182,8 @@ class RegistrySchemas:
         except RegistryRefused:
             raise
         except (Unavailable, Rejected) as error:
-            raise Unavailable(
-                f"{self._name} cannot be reached: {error.message}; start it, or correct its URL", error.code
-            ) from error
+            advice = "; start it, or correct its URL" if isinstance(error, Unavailable) else ""
+            raise Unavailable(f"{self._name} cannot be reached: {error.message}{advice}", error.code) from error
         if not isinstance(found, dict | list):
             raise Unavailable(f"{self._name} does not answer as a schema registry does")
         return found  # pyright: ignore[reportUnknownVariableType]
