@@ -22,7 +22,9 @@ from millstream.iobuf.outbox import Buffer, Holder
 from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
+from millstream.telemetry.log import RateLimit, log
 from millstream.wire.codec import decode_response, encode_message, encode_response_vectored
+from millstream.wire.errors import EncodeError
 from millstream.wire.schema import Response
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from millstream.share.sessions import ShareSessions
     from millstream.storage.shard_storage import ShardStorage
 
+_FAULTS: Final = RateLimit(per_minute=6)
 _PREFIX: Final = struct.Struct(">ii")
 _HEAD: Final = bytes(8)
 _TAGGED_HEAD: Final = bytes(9)
@@ -174,7 +177,20 @@ class RequestContext(Exchange):
 
     def respond(self, message: Response) -> None:
         """Answer with ``message``."""
-        self.respond_frame(self.encode(message))
+        try:
+            frame = self.encode(message)
+        except EncodeError:
+            self._fail()
+        else:
+            self.respond_frame(frame)
+
+    def _fail(self) -> None:
+        """The answer cannot be encoded, which is a fault of ours: it costs this client its connection, nothing more."""
+        if _FAULTS.allows():
+            what = f"{self.api.name} version {self.api_version} of {self.connection.client}"
+            log.exception("the answer to %s cannot be sent; its connection is closed%s", what, _FAULTS.left_out())
+        self.connection.close()
+        self.respond_nothing()
 
     def respond_encoded(self, body: bytes | bytearray | memoryview) -> None:
         """Answer with a body that is encoded for this request's version; it is copied."""
@@ -206,7 +222,14 @@ class RequestContext(Exchange):
 
     def respond_vectored(self, message: Response, holder: Holder | None) -> None:
         """Answer with a message whose record batches are sent from where they are; ``holder`` is released then."""
-        self.respond_packed(encode_response_vectored(message, self.api_version, self.head()), holder)
+        try:
+            buffers = encode_response_vectored(message, self.api_version, self.head())
+        except EncodeError:
+            if holder is not None:
+                holder.release()
+            self._fail()
+        else:
+            self.respond_packed(buffers, holder)
 
     def respond_packed(self, buffers: Sequence[Buffer], holder: Holder | None) -> None:
         """Answer with an encoded message, whose first buffer is a bytearray that starts with ``head()``."""

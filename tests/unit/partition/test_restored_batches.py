@@ -48,12 +48,17 @@ def marker(base, producer):
     )
 
 
-def with_last_delta(delta):
-    """A batch whose last offset is so far behind its first."""
-    out = bytearray(batch(producer_id=5, producer_epoch=1, base_sequence=0))
-    struct.pack_into(">i", out, CRC_START + 2, delta)
+def changed(made, at, layout, value):
+    """The batch with another field ``at`` that byte of its header, and the checksum of that."""
+    out = bytearray(made)
+    struct.pack_into(layout, out, at, value)
     struct.pack_into(">I", out, CRC_START - 4, checksum([memoryview(out)]))
     return bytes(out)
+
+
+def with_last_delta(delta):
+    """A batch whose last offset is so far behind its first."""
+    return changed(batch(producer_id=5, producer_epoch=1, base_sequence=0), CRC_START + 2, ">i", delta)
 
 
 def test_batches_keep_offsets_times_and_bytes():
@@ -152,3 +157,21 @@ def test_a_leader_that_resigns_says_that_the_outcome_is_unknown():
     restore_batches(partition, batch(), NOW, answers.append)
     partition.resign()
     assert type(answers[0]).__name__ == "OutcomeUnknown"
+
+
+@pytest.mark.parametrize(
+    ("at", "layout", "value", "said"),
+    [
+        (57, ">i", -1, "-1 records in 1 offsets"),
+        (57, ">i", -(2**31), "records in 1 offsets"),
+        (57, ">i", 2, "2 records in 1 offsets"),
+        (CRC_START, ">h", 7, "codec 7"),
+        (51, ">h", -1, "producer 5 without an epoch"),
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(at, layout, value, said):
+    """A count below zero stopped the partition when it was measured: its batch was in the log by then."""
+    partition = make()
+    answer = restore(partition, changed(batch(producer_id=5, producer_epoch=1, base_sequence=0), at, layout, value))
+    assert code_of(answer) is ErrorCode.INVALID_RECORD and said in answer.message
+    assert partition.log.next_offset == 0 and not partition.refusal

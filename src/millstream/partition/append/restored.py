@@ -12,10 +12,10 @@ they are, and end their transactions here. The state of producers is entered as 
 A batch may be empty: no record, but a last offset delta, as compaction leaves them. So a backup has the offsets that a
 compacted log lacks, and those before the first record of a log.
 
-**Bad input.** A batch that is not whole, has a wrong checksum, does not continue the log, or is not of the topic's kind
-refuses the request; nothing is appended then. **Crash.** As of a produce: what was answered is committed. A client that
-got no answer asks for the end of the log. **Overload.** The request waits for memory like the broker's own appends, and
-holds its bytes; a client has one outstanding request a partition.
+**Bad input.** A batch that is not whole, has a wrong checksum or a header that contradicts itself, does not continue
+the log, or is not of the topic's kind refuses the request; nothing is appended then. **Crash.** As of a produce: what
+was answered is committed. A client that got no answer asks for the end of the log. **Overload.** The request waits for
+memory like the broker's own appends, and holds its bytes; a client has one outstanding request a partition.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from millstream.partition.append.known_producers import enter_batch
 from millstream.partition.asked import Asked
 from millstream.partition.events.feeds import check_events
 from millstream.partition.partition import Gate, Partition, own_append
+from millstream.wire.batch import CODEC_LAST, HEADER_BYTES, RECORD_BYTES_MIN, parse_header
 from millstream.wire.records import CONTROL, batch_crc_ok, marker_of, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.segment import Batch
+    from millstream.wire.batch import BatchHeader
 
 _OF_THE_BROKER: Final = int(Gate.INTERNAL)
 _EVENTS: Final = int(Gate.EVENTS)
@@ -106,12 +108,33 @@ def _check_batch(partition: Partition, batch: memoryview, one: Batch) -> None:
         raise Rejected(f"{what} is larger than a segment", ErrorCode.RECORD_LIST_TOO_LARGE)
     if one.last_offset - one.base_offset >= LAST_SEQUENCE:
         raise Rejected(f"{what} has more offsets than a batch has records", ErrorCode.INVALID_RECORD)
-    events = bool(unpack_header(batch, 0)[5] & EVENTS)
+    header = parse_header(batch)
+    if contradiction := _contradiction(header):
+        raise Rejected(f"{what} has {contradiction}", ErrorCode.INVALID_RECORD)
+    events = bool(header.attributes & EVENTS)
     if events != bool(partition.gate & _EVENTS):
         kind = "events" if events else "records"
         raise Rejected(f"{what} has {kind}, the topic is of the other kind", ErrorCode.INVALID_RECORD)
     if events and (code := check_events(partition, (batch,))) is not ErrorCode.NONE:
         raise Rejected(f"{what} has events that the topic does not take: {code.name}", code)
+
+
+def _contradiction(header: BatchHeader) -> str:
+    """What contradicts itself in the header of a batch of a log; empty if nothing does. Compaction leaves fewer records
+    than offsets.
+    """
+    count, offsets = header.record_count, header.last_offset_delta + 1
+    if not 0 <= count <= offsets:
+        return f"{count} records in {offsets} offsets"
+    if header.attributes & EVENTS:
+        return ""
+    if header.codec > CODEC_LAST:
+        return f"the unknown codec {header.codec}"
+    if header.codec == 0 and count * RECORD_BYTES_MIN > header.size - HEADER_BYTES:
+        return f"{count} records in {header.size} bytes"
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        return f"producer {header.producer_id} without an epoch"
+    return ""
 
 
 class _Restoring:

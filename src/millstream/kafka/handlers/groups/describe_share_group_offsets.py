@@ -35,6 +35,9 @@ from millstream.wire.schema import ZERO_UUID, Message
 
 UNKNOWN: Final = -1
 
+_LAG_MAX: Final = 2**63 - 1
+"""The field's. A start may be any number, because clients set it."""
+
 
 def handle(node: Node, ctx: RequestContext, request: DescribeShareGroupOffsetsRequest) -> None:
     """Answer when every group is described. A group that is named twice is described twice."""
@@ -114,7 +117,8 @@ def _with_lags(
             if error is not ErrorCode.NONE:
                 answered(replace(known, error_code=error, error_message=error.name))
             else:
-                answered(replace(known, lag=max(end - state.start_offset - state.delivery_complete_count, 0)))
+                lag = end - state.start_offset - state.delivery_complete_count
+                answered(replace(known, lag=min(max(lag, 0), _LAG_MAX)))
 
         node.end_offsets.find((topic.topic_name, PartitionIndex(one.partition_index)), ended)
 
