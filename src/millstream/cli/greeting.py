@@ -54,8 +54,10 @@ def greet(endpoint: Endpoint, security: Security | None) -> None:
     Raises:
         CommandFailed: no attempt will succeed: the port is another one, or TLS or the login is refused.
     """
-    if security is None and _answers(endpoint):
-        return
+    if security is None:
+        if _answers(endpoint):
+            return
+        _refuse_http(endpoint)  # before the client waits as long once more
     from millstream.client.connection import Connection
     from millstream.client.security import PLAIN
     from millstream.wire.errors import ProtocolError
@@ -68,11 +70,17 @@ def greet(endpoint: Endpoint, security: Security | None) -> None:
         with opened as connection:  # the first request shows whether a login is missing
             connection.ask(MetadataRequest(topics=[]), MetadataResponse)
     except (ProtocolError, Unavailable):
-        failure = mistaken(f"{endpoint.host}:{endpoint.port}")
-        if failure is not None:
-            raise failure from None
+        if security is not None:
+            _refuse_http(endpoint)
     except Rejected as error:
         raise CommandFailed(error.message + _REMEDY, error.code.name) from None
+
+
+def _refuse_http(endpoint: Endpoint) -> None:
+    """Raise CommandFailed if HTTP answers there."""
+    failure = mistaken(f"{endpoint.host}:{endpoint.port}")
+    if failure is not None:
+        raise failure from None
 
 
 def _answers(endpoint: Endpoint) -> bool:
