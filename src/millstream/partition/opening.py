@@ -7,6 +7,7 @@ partition is refused until then as one that is not held here. **Any other failur
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.storage.disk import FULL
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.shard_storage import ShardStorage
 
-_TRY_AGAIN_US: Final = 1_000_000
+_AGAIN_US: Final = 1_000_000
 _LINES: Final = RateLimit(per_minute=6)
 
 
@@ -47,8 +48,14 @@ def open_with_room(
     except OSError as error:
         if error.errno not in FULL:
             raise
-        if _LINES.allows():
-            operator_log.at(name).warning("not opened: the disk is full; tried again each second")
-        reactor.call_later(_TRY_AGAIN_US, lambda: open_with_room(reactor, storage, name, is_wanted, opened, done))
+        again = partial(open_with_room, reactor, storage, name, is_wanted, opened, done)
+        try_again(reactor, name, "not opened: the disk is full; tried again each second", again)
         return
     done(entry)
+
+
+def try_again(reactor: Reactor, name: str, why: str, attempt: Callable[[], None]) -> None:
+    """Repeat ``attempt`` in a second, and log ``why`` of the partition ``name``, at most six times a minute in all."""
+    if _LINES.allows():
+        operator_log.at(name).warning("%s", why)
+    reactor.call_later(_AGAIN_US, attempt)

@@ -15,13 +15,12 @@ partition is not served.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.epochs import LogState, decode_log_state
+from millstream.partition.opening import try_again
 from millstream.storage.log.opening import fence
-from millstream.telemetry.log import RateLimit
-from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from millstream.storage.shard_storage import ShardStorage
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.messages import Newest
-
-_AGAIN_US: Final = 1_000_000
-_LINES: Final = RateLimit(per_minute=6)
 
 
 def ask_store(
@@ -79,9 +75,7 @@ def ask_store(
             proceed()
 
     def again(why: str) -> None:
-        if _LINES.allows():
-            operator_log.at(name).warning("not opened, the object store is asked again: %s", why)
-        reactor.call_later(_AGAIN_US, ask)
+        try_again(reactor, name, f"not opened, the object store is asked again: {why}", ask)
 
     ask()
 

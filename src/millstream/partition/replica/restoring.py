@@ -15,7 +15,7 @@ files of a partition that others hold by then go at once, so that it can come ba
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.errors import Corruption, MillstreamError, Rejected
@@ -23,10 +23,9 @@ from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import ReplicaId, Term
-from millstream.partition.opening import open_with_room
+from millstream.partition.opening import open_with_room, try_again
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, Restoring
-from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
     from millstream.storage.shard_storage import ShardStorage
     from millstream.tiers.messages import Restored
-
-_AGAIN_US: Final = 1_000_000
-_LINES: Final = RateLimit(per_minute=6)
 
 
 class Restoration:
@@ -95,9 +91,8 @@ class Restoration:
             self._opened(Faulty(entry.name, entry.index, entry.raft_group, result.message, self._entry.directory))
             return
         if isinstance(result, MillstreamError):
-            if _LINES.allows():
-                operator_log.at(name).warning("not restored, the store is asked again: %s", result.message)
-            self._shard.reactor.call_later(_AGAIN_US, partial(self.begin, me))
+            why = f"not restored, the store is asked again: {result.message}"
+            try_again(self._shard.reactor, name, why, partial(self.begin, me))
             return
         if result.records:
             operator_log.at(name).info("restored with %d records from the object store", result.records)
