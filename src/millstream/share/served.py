@@ -321,7 +321,7 @@ class ServedPartition:
         if self.closed and not self._members.sessions:
             self._owner.forget(self)
         if self.core is not None and not self.closed:
-            was_full = self.core.next_offset() is None
+            was_full = self.core.is_full
             freed = self.core.end_session(token)
             self._changed()
             self._wake_for(freed=freed, was_full=was_full)
@@ -345,7 +345,7 @@ class ServedPartition:
             return
         if self.core is not None:
             self._refresh()
-            if self.core.next_offset() is None:
+            if self.core.is_full:
                 self.arm(self.partition)
                 return
         self._wake_all()
@@ -354,7 +354,7 @@ class ServedPartition:
         """Take up what time, the log's start and the group's limits have changed, and wake who may find more."""
         core = self.core
         assert core is not None
-        was_full = core.next_offset() is None
+        was_full = core.is_full
         core.limits = self._owner.limits_of(self.key[0])
         freed = core.expire(self._owner.reactor.now_us())
         core.move_log_start(self.partition.log.start_offset)
@@ -364,7 +364,7 @@ class ServedPartition:
     def _wake_for(self, *, freed: bool, was_full: bool) -> None:
         """Wake who waits if something was released, or if the window was full and is no longer."""
         assert self.core is not None
-        if freed or (was_full and self.core.next_offset() is not None):
+        if freed or (was_full and not self.core.is_full):
             self._wake_all()
 
     def _wake_all(self) -> None:

@@ -192,6 +192,11 @@ class SharePartition:
         return self.runs.end if self.room > 0 else None
 
     @property
+    def is_full(self) -> bool:
+        """Whether the window cannot grow and nothing in it is available: `next_offset` is None."""
+        return self.room <= 0 and all(run.state is not AVAILABLE for run in self.runs.all)
+
+    @property
     def room(self) -> int:
         """Offsets by which the window may still grow; 0 or less if it is full."""
         return self.limits.locks_max - (self.runs.end - self.runs.start)

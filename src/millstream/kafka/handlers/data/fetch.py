@@ -207,14 +207,14 @@ class FetchCall:
             self.behind = [asked for asked, _ in here]
             self.behind += [asked for items in remote.values() for asked, _ in items]
             here, remote = [], ahead
-        gather = self.gathers
+        gather, committed = self.gathers, self.committed
         patience_us = self.passes.patience_us
         for asked, entry in here:
             request = ReadRequest(
                 asked.fetch_offset,
                 min(asked.max_bytes, room),
                 not self.granted,
-                self.committed,
+                committed,
                 asked.current_leader_epoch,
                 asked.last_fetched_epoch,
                 gather,
@@ -238,7 +238,7 @@ class FetchCall:
                 self,
                 minimum_one=not self.granted,
                 gather=self.gathers,
-                committed=self.committed,
+                committed=committed,
                 patience_us=patience_us,
             )
         self._read_done()
@@ -507,7 +507,7 @@ class FetchCall:
 
     def _message(self, included: list[tuple[SessionPartition, FetchResult]], session_id: int) -> FetchResponse:
         """What was read, with its errors, and what else a client has to know."""
-        version = self.ctx.api_version
+        version, committed = self.ctx.api_version, self.committed
         responses: list[FetchableTopicResponse] = []
         endpoints: list[NodeEndpoint] = []
         topic: FetchableTopicResponse | None = None
@@ -519,7 +519,7 @@ class FetchCall:
             if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
                 error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             answered: list[AbortedTransaction] | None = (
-                NO_ABORTED if (error in MISSING if error else self.committed) else None
+                NO_ABORTED if (error in MISSING if error else committed) else None
             )
             if result.aborted:
                 answered = [AbortedTransaction(*one) for one in result.aborted]
