@@ -1,12 +1,6 @@
-"""The route for backups: what is in the place that ``backup.url`` names."""
-
-from typing import Any, Final, Protocol
+"""The backups in the place that ``backup.url`` names, as ``GET /v1/backups`` shows them."""
 
 import msgspec
-
-from millstream.admin.declared import Declared
-from millstream.admin.routing import Response, Right, dump
-from millstream.model.access import Operation
 
 
 class BackupView(msgspec.Struct, frozen=True):
@@ -37,24 +31,3 @@ class Backups(msgspec.Struct, frozen=True):
     url: str
     backups: list[BackupView]
     damaged: list[str]
-
-
-class HasBackups(Protocol):
-    """The broker, as far as backups go."""
-
-    def backups(self) -> Backups:
-        """Raises Rejected without a place, Unavailable if it cannot be read."""
-        ...
-
-
-BACKUP_ROUTES: Final[tuple[Declared[Any], ...]] = (
-    Declared(
-        method="GET",
-        path="/v1/backups",
-        doc="Backups in the place that `backup.url` names; `millstream backup` makes and restores them",
-        needs=Right(Operation.DESCRIBE),
-        handler=lambda broker, _: Response(dump(msgspec.to_builtins(broker.backups()))),
-        answer=Backups,
-    ),
-)
-"""Every route of backups."""

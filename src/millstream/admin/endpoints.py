@@ -14,7 +14,7 @@ import msgspec
 from millstream import __version__
 from millstream.admin import bodies
 from millstream.admin.as_caller import HasActing
-from millstream.admin.backups import BACKUP_ROUTES, HasBackups
+from millstream.admin.backups import Backups
 from millstream.admin.bundle import BUNDLE_ROUTES, GathersBundles
 from millstream.admin.declared import Call, Declared
 from millstream.admin.openapi import document
@@ -33,7 +33,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_ROWS_MAX = 200
 
 
-class Broker(HasActing, HasBackups, GathersBundles, Protocol):
+class Broker(HasActing, GathersBundles, Protocol):
     """What the endpoints ask; the composition root answers. Called on the server's threads."""
 
     def metrics(self) -> bytes: ...
@@ -104,6 +104,10 @@ class Broker(HasActing, HasBackups, GathersBundles, Protocol):
 
     def machine(self) -> dict[str, Any]:
         """The machine, and what of it is off for a broker."""
+        ...
+
+    def backups(self) -> Backups:
+        """Raises Rejected without a place, Unavailable if it cannot be read."""
         ...
 
     def audit(self, query: bodies.AuditQuery) -> dict[str, Any]:
@@ -412,7 +416,12 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
     ),
     *TOPIC_ROUTES,
     *RESOURCE_ROUTES,
-    *BACKUP_ROUTES,
+    _get(
+        "/v1/backups",
+        "Backups in the place that `backup.url` names; `millstream backup` makes and restores them",
+        lambda broker: msgspec.to_builtins(broker.backups()),
+        Backups,
+    ),
     *BUNDLE_ROUTES,
 )
 """Every route of the broker itself."""
