@@ -25,6 +25,7 @@ from millstream.pipeline.start import (
     require_same_topics,
 )
 from millstream.pipeline.state import PipelineState, SinkState
+from millstream.pipeline.tables import delta
 from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.logs import SourcePartition
@@ -304,11 +305,85 @@ def test_expired_snapshots_do_not_hide_the_record_of_an_iceberg_table(tmp_path):
     assert numbers(two) == [1, 2, 7]
 
 
-def test_a_delta_table_that_was_copied_without_its_records_is_refused(tmp_path):
-    opened(tmp_path, "delta").append([{"n": 1}], ends(1))
+def test_a_delta_table_that_was_copied_without_its_records_has_them_in_its_log(tmp_path):
+    one = opened(tmp_path, "delta")
+    one.append([{"n": 1}], ends(1))
     shutil.rmtree(tmp_path / "t" / "_millstream")
+    two = opened(tmp_path, "delta", "two")
+    assert two.sink.last.offsets == ends(1)
+    two.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2]
+    two.delta().create_checkpoint()
+    shutil.rmtree(tmp_path / "t" / "_millstream")
+    for path in sorted((tmp_path / "t" / "_delta_log").glob("0*.json"))[:-1]:
+        path.unlink()
+    for path in (tmp_path / "t" / "_delta_log").glob("0*.json"):
+        path.write_text('{"commitInfo":{}}')
     with pytest.raises(Rejected, match="was it copied or cleaned without that directory"):
         opened(tmp_path, "delta", "two")
+
+
+def test_a_delta_table_may_be_set_back_behind_its_oldest_record_that_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(delta, "_KEPT_RECORDS", 2)
+    monkeypatch.setattr(delta, "_PRUNE_EVERY", 1)
+    one = opened(tmp_path, "delta")
+    one.append([{"n": 1}], ends(1))
+    first = version_of(one)
+    for number in range(2, 7):
+        one.append([{"n": number}], ends(number))
+    set_back(one, first)
+    with pytest.raises(Rejected, match=r"up to batch 5 \(t-0: 6\), and the table holds rows up to batch 0 \(t-0: 1\)"):
+        opened(tmp_path, "delta", "two")
+    assert offsets_of(opened(tmp_path, "delta", "two", replay=True).sink.last) == {"t": {"0": 1}}
+
+
+@pytest.mark.parametrize("lost", ["snapshots", "snapshots and metadata"])
+def test_an_iceberg_table_that_was_set_back_and_cleaned_is_refused(tmp_path, lost):
+    one = opened(tmp_path, "iceberg")
+    one.append([{"n": 1}], ends(1))
+    first = version_of(one)
+    one.append([{"n": 2}], ends(2))
+    set_back(one, first)
+    for number in (8, 9):
+        Writer(tmp_path, "iceberg", query=f"q{number}", name="other").open(N).append([{"n": number}])
+    table = one.iceberg()
+    old = [each.snapshot_id for each in table.snapshots() if each != table.current_snapshot()]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    if lost == "snapshots":
+        with pytest.raises(Rejected, match=r"the table holds rows up to batch 0 \(t-0: 1\)"):
+            opened(tmp_path, "iceberg", "two")
+        again = opened(tmp_path, "iceberg", "two", replay=True)
+        again.append([{"n": 2}], ends(2))
+        assert numbers(again) == [1, 2, 8, 9]
+    else:  # nothing tells it any longer from a table whose snapshots were expired
+        for entry in one.iceberg().metadata.metadata_log:
+            os.unlink(entry.metadata_file.removeprefix("file://"))
+        assert opened(tmp_path, "iceberg", "two").sink.last.offsets == ends(2)
+
+
+@pytest.mark.parametrize("cleaned", ["between runs", "under a run"])
+def test_a_parquet_directory_whose_staging_was_cleaned_goes_on_with_the_next_run(tmp_path, cleaned):
+    one = opened(tmp_path, "parquet")
+    one.append([{"n": 1}], ends(1))
+    shutil.rmtree(tmp_path / "t" / "_millstream_staging")
+    if cleaned == "under a run":
+        one.table.location.make()
+        with pytest.raises(Rejected, match="another program has removed _millstream_staging while this run writes"):
+            one.append([{"n": 2}], ends(2))
+    two = opened(tmp_path, "parquet", "two")
+    assert (two.sink.last.offsets, two.sink.last.epoch) == (ends(1), 2)
+    with pytest.raises(TakenOver):
+        one.append([{"n": 2}], ends(2))
+    two.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2]
+
+
+@pytest.mark.parametrize("log", ["_delta_log", "_spark_metadata"])
+def test_a_parquet_directory_that_became_a_table_of_another_kind_is_refused(tmp_path, log):
+    opened(tmp_path, "parquet").append([{"n": 1}], ends(1))
+    os.mkdir(tmp_path / "t" / log)
+    with pytest.raises(Rejected, match=rf"has become .*{log}"):
+        opened(tmp_path, "parquet", "two")
 
 
 def test_a_damaged_record_of_a_delta_table_is_named(tmp_path):

@@ -230,15 +230,18 @@ class DeltaTable:
         """
         number = table.transaction_version(_app_id(owner))
         if number is None:
-            return _former_record(table, owner)
+            return self._record_in_log(owner, table.version(), _HISTORY)
         if (owner, number) not in self._known:
             try:
                 text = (self._location / _GUARDS / owner).read(f"{number}.json")
-            except FileNotFoundError:
-                raise Rejected(
-                    f"{self.shown} names a record of {owner} that is not in its directory {_GUARDS}: was it copied or "
-                    "cleaned without that directory?"
-                ) from None
+            except FileNotFoundError:  # removed as one of many, or by others; its commit has it, too
+                found = self._record_in_log(owner, table.version())
+                if found is None:
+                    raise Rejected(
+                        f"{self.shown} names a record of {owner} that is neither in its directory {_GUARDS} nor in its "
+                        "log: was it copied or cleaned without that directory?"
+                    ) from None
+                text = msgspec.json.encode(found)
             try:
                 self._known[owner, number] = msgspec.json.decode(text, type=CommitRecord)
             except msgspec.DecodeError as error:
@@ -247,6 +250,19 @@ class DeltaTable:
                     "copy of the table. The commit with this number has it in its commitInfo, too"
                 ) from None
         return self._known[owner, number]
+
+    def _record_in_log(self, owner: str, version: int, commits: int | None = None) -> CommitRecord | None:
+        """The newest record of a writer that the log has up to a version, looked for in all or in the last commits.
+        Earlier releases kept records there alone.
+        """
+        newest = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
+        for entry in newest.history(commits):  # delta-rs numbers the history of an older version wrongly
+            text = entry.get(_RECORD)
+            if text is not None and entry["version"] <= version:
+                record = msgspec.json.decode(text, type=CommitRecord)
+                if record.owner == owner:
+                    return record
+        return None
 
     def _older(self, version: int) -> Any:
         """The table as it was.
@@ -509,17 +525,6 @@ class DeltaTable:
 
 def _app_id(owner: str) -> str:
     return f"millstream.{owner}"
-
-
-def _former_record(table: Any, owner: str) -> CommitRecord | None:
-    """The record that an earlier release has left in the log, where alone it kept them."""
-    for entry in table.history(_HISTORY):
-        text = entry.get(_RECORD)
-        if text is not None:
-            record = msgspec.json.decode(text, type=CommitRecord)
-            if record.owner == owner:
-                return record
-    return None
 
 
 class _Rules(msgspec.Struct, frozen=True):

@@ -48,6 +48,14 @@ from millstream.pipeline.tables.iceberg_columns import (
 )
 from millstream.pipeline.tables.iceberg_creation import FORMAT, create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
+from millstream.pipeline.tables.iceberg_history import (
+    guard_of,
+    kept_snapshots,
+    place_of,
+    property_of,
+    standing_of,
+    summary_of,
+)
 from millstream.pipeline.tables.iceberg_nulls import keep_nulls
 from millstream.pipeline.tables.merging import TableFile, joined, known, merged, without_earlier
 from millstream.pipeline.tables.table import (
@@ -60,12 +68,9 @@ from millstream.pipeline.tables.table import (
 )
 from millstream.pipeline.upkeep import Unreferenced
 
-_OWNER: Final = "millstream.owner"
-_RECORD: Final = "millstream.record"
 _CATALOGS: Final = ("rest", "sql")
 _STORES: Final = ("s3://", "s3a://")
 _DAY_MS: Final = 86_400_000
-_PICKED: Final = "source-snapshot-id"
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
 _GROUP_BYTES: Final = 256 << 20
@@ -250,7 +255,7 @@ class IcebergTable:
         if not self.exists():
             return None
         table = self._fresh()
-        found = _guard(table, owner)
+        found = guard_of(table, owner)
         # A backfill and a replay have the rows of their main sink, and may come before its first batch, or after it.
         main = owner.partition("~")[0]
         of_all = _all_names(table, lambda other: other.partition("~")[0] == main)
@@ -262,11 +267,11 @@ class IcebergTable:
         if not self.exists():
             return None
         table = self._fresh()
-        return _standing(table, _guard(table, owner))
+        return standing_of(table, guard_of(table, owner))
 
     def claim(self, record: CommitRecord, after: CommitRecord | None) -> None:
         table = self._fresh()
-        require_same(_guard(table, record.owner), after)
+        require_same(guard_of(table, record.owner), after)
         self._add(table, record, [])
 
     def last(self, owner: str) -> CommitRecord | None:
@@ -286,10 +291,10 @@ class IcebergTable:
         table = self._fresh()
         if self._pinned is not None:
             self._pinned.require(_Rules.of(table), self.shown)
-        found = _guard(table, record.owner)
+        found = guard_of(table, record.owner)
         require_own(self.shown, found, record)
         if after is not None:
-            require_standing(self.shown, found, _standing(table, found), after)
+            require_standing(self.shown, found, standing_of(table, found), after)
         return table
 
     def lacking(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
@@ -319,12 +324,12 @@ class IcebergTable:
         uuid_ = str(table.metadata.table_uuid)
         record = msgspec.structs.replace(record, table=uuid_, at="", columns=known.columns, members=known.members)
         with self._once(table) as transaction:
-            snapshot = transaction.update_snapshot(snapshot_properties=_snapshot(record))
+            snapshot = transaction.update_snapshot(snapshot_properties=summary_of(record))
             with snapshot.overwrite() if removed else snapshot.fast_append() as update:
                 _replace(table, update, removed, files)
             made = transaction.table_metadata.current_snapshot()
-            record = msgspec.structs.replace(record, at=_at(made))
-            transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
+            record = msgspec.structs.replace(record, at=place_of(made))
+            transaction.set_properties({property_of(record.owner): msgspec.json.encode(record).decode()})
 
     def scan(self) -> Iterator[Any]:
         return iter(self._fresh().scan().to_arrow_batch_reader())
@@ -337,7 +342,9 @@ class IcebergTable:
             for partition, offsets in partitions.items()
         ]
         with self._transaction(record) as transaction:
-            transaction.delete(wanted[0] if len(wanted) == 1 else of.Or(*wanted), snapshot_properties=_snapshot(record))
+            transaction.delete(
+                wanted[0] if len(wanted) == 1 else of.Or(*wanted), snapshot_properties=summary_of(record)
+            )
 
     def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
         table = self._fresh()
@@ -397,7 +404,7 @@ class IcebergTable:
         if own.get("gc.enabled", "true").lower() == "false":
             return 0
         age_ms = max(keep_days * _DAY_MS, int(own.get("history.expire.max-snapshot-age-ms", 0)))
-        kept = set(_kept(table, time.time() * 1000, age_ms))
+        kept = set(kept_snapshots(table, time.time() * 1000, age_ms))
         before_ms = time.time() * 1000 - age_ms
         old = [one for one in table.snapshots() if one.timestamp_ms < before_ms and one.snapshot_id not in kept]
         if old:
@@ -409,7 +416,7 @@ class IcebergTable:
     def _transaction(self, record: CommitRecord) -> Any:
         """A transaction that adds a record."""
         transaction = self._once(self._fresh())
-        transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
+        transaction.set_properties({property_of(record.owner): msgspec.json.encode(record).decode()})
         return transaction
 
     def _once(self, table: Any) -> Any:
@@ -672,107 +679,9 @@ def _iceberg_type(field: Any) -> Any:
     return _pyarrow_to_schema_without_ids(pa.schema([field])).fields[0].field_type
 
 
-def _property(owner: str) -> str:
-    return f"millstream.{owner}"
-
-
-def _snapshot(record: CommitRecord) -> dict[str, str]:
-    return {_OWNER: record.owner, _RECORD: msgspec.json.encode(record).decode()}
-
-
-def _guard(table: Any, owner: str) -> CommitRecord | None:
-    text = table.properties.get(_property(owner))
-    if text is None:  # its owner may have removed the property
-        return _newest_record(table, owner)
-    try:
-        return msgspec.json.decode(text, type=CommitRecord)
-    except msgspec.MsgspecError as error:
-        raise Rejected(
-            f"the property {_property(owner)} of the table is damaged ({error}); remove it: the table's snapshots have "
-            "the record, too"
-        ) from None
-
-
-def _standing(table: Any, found: CommitRecord | None) -> CommitRecord | None:
-    if found is None or not found.at:
-        return found
-    if found.table != str(table.metadata.table_uuid):
-        return None
-    return found if _stands(table, found.at) else _newest_record(table, found.owner)
-
-
-def _at(snapshot: Any) -> str:
-    """A snapshot's place in the history: its id and its sequence number."""
-    return f"{snapshot.snapshot_id}:{snapshot.sequence_number or 0}"
-
-
-def _history(table: Any, head: int | None = None) -> Iterator[Any]:
-    """A snapshot, the present one by default, and its ancestors, as far as they are not expired."""
-    snapshot = table.current_snapshot() if head is None else table.snapshot_by_id(head)
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-
-
-def _kept(table: Any, now_ms: float, age_ms: float) -> Iterator[int]:
-    """The snapshots that stay: what tags and branches name, and of each branch as many and as young ones as its owner
-    says, or else the table's.
-    """
-    count = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
-    for ref in table.metadata.refs.values():
-        yield ref.snapshot_id
-        if ref.snapshot_ref_type != "branch":
-            continue
-        least, oldest_ms = ref.min_snapshots_to_keep or count, now_ms - max(age_ms, ref.max_snapshot_age_ms or 0)
-        for number, one in enumerate(_history(table, ref.snapshot_id)):
-            if number >= least and one.timestamp_ms < oldest_ms:
-                break
-            yield one.snapshot_id
-
-
-def _stands(table: Any, at: str) -> bool:
-    """Whether a snapshot is the present one or an ancestor of it.
-
-    Expired snapshots leave gaps in a history, and some writers leave no trace of the gap. Sequence numbers grow along
-    it, so a gap hides an ancestor only between its neighbours. What a gap may hide is held for there, because expiry is
-    everyday upkeep, unless the snapshot itself is not expired.
-    """
-    if not at:
-        return True
-    wanted, sequence = map(int, at.split(":"))
-    oldest: Any = None
-    for snapshot in _history(table):
-        if wanted in (snapshot.snapshot_id, _picked(snapshot)):
-            return True
-        if sequence and (snapshot.sequence_number or 0) < sequence:
-            return False
-        oldest = snapshot
-    if oldest is None or oldest.parent_snapshot_id is None:
-        return oldest is not None and table.snapshot_by_id(wanted) is None
-    return True
-
-
-def _newest_record(table: Any, owner: str) -> CommitRecord | None:
-    """The newest record of a writer in the table's history."""
-    for snapshot in _history(table):
-        picked = _picked(snapshot)
-        made = snapshot if picked is None else table.snapshot_by_id(picked)
-        if made is not None and made.summary is not None and made.summary.get(_OWNER) == owner:
-            record = msgspec.json.decode(made.summary[_RECORD], type=CommitRecord)
-            return msgspec.structs.replace(record, at=_at(snapshot))
-    return None
-
-
-def _picked(snapshot: Any) -> int | None:
-    """The snapshot whose rows this one has brought back ("cherry-pick"), None if it is none of that kind."""
-    source = None if snapshot.summary is None else snapshot.summary.get(_PICKED)
-    return None if source is None else int(source)
-
-
 def _all_names(table: Any, wanted: Callable[[str], bool] = lambda _: True) -> FieldNames:
     """What the writers of a table call its fields; ``wanted`` is given the owner of a record."""
-    found, prefix = FieldNames(), _property("")
+    found, prefix = FieldNames(), property_of("")
     for name, text in table.properties.items():
         if name.startswith(prefix) and wanted(name.removeprefix(prefix)):
             with contextlib.suppress(msgspec.MsgspecError):  # a property of others, or damaged

@@ -18,7 +18,6 @@ A run commits from a directory of its epoch, and a later run's claim is the rena
 older run's rename finds nothing.
 """
 
-import contextlib
 import datetime as dt
 import glob
 import os
@@ -49,6 +48,12 @@ _RECORD: Final = "_record.json"
 _STAGED: Final = ".staged"
 """At the end of the name of a file that is not committed."""
 _CLAIM: Final = "claim.json"
+_OTHERS: Final = {
+    "_delta_log": "a Delta table",
+    "_spark_metadata": "the log of a Spark query",
+    ".hoodie": "a Hudi table",
+}
+"""What a directory is whose readers see the files alone that its log names."""
 _LEFT_S: Final = 7 * 86_400
 """Age at which a staged file is of no batch: none takes that long."""
 
@@ -74,6 +79,9 @@ class ParquetTable:
         return bool(self._batches())
 
     def inspect(self, schema: Any | None) -> None:
+        for log, what in _OTHERS.items():
+            if os.path.exists(os.path.join(self._root.address, log)):
+                raise Rejected(f"{self.shown} has become {what} ({log}), whose readers would not see these files")
         if schema is None:
             return
         require_columns(self.shown, schema)
@@ -126,7 +134,8 @@ class ParquetTable:
         claims.make()
         epochs = self._epochs(record.owner)
         found = max(epochs, default=0)
-        if (after.epoch if after is not None else 0) != found:
+        # Without a claim the staging directory was removed, and the batches alone have an epoch.
+        if epochs and found != (after.epoch if after is not None else 0):
             raise Moved("another run has claimed the directory at the same time")
         place, text = os.path.join(claims.address, str(record.epoch)), msgspec.json.encode(record)
         made = claims / f"new-{uuid.uuid4().hex}"
@@ -175,8 +184,16 @@ class ParquetTable:
             claim.make()  # of dead letters: their writer's claim is in the other table
         prepared = claim / f"batch-{name}"
         # Not with the directories above it: a later claim has renamed them, which must end this commit.
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(prepared.address)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            if self._epochs(record.owner):
+                raise
+            raise Rejected(
+                f"{self.shown}: another program has removed {_STAGING} while this run writes; start the pipeline again"
+            ) from None
         wanted = {file.path.removesuffix(_STAGED) for file in files}
         for left in os.listdir(prepared.address):
             if left not in wanted:
