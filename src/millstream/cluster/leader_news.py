@@ -127,6 +127,6 @@ def _places(replicas: tuple[int, ...], in_sync: tuple[int, ...]) -> int:
     return sum(1 << place for place, node in enumerate(replicas[:PLACES_MAX]) if node in in_sync)
 
 
-def _nodes(replicas: tuple[int, ...], topic_partitions: int) -> tuple[int, ...]:
+def _nodes(replicas: tuple[int, ...], places: int) -> tuple[int, ...]:
     """The node ids that ``_places`` made a number of."""
-    return tuple(node for place, node in enumerate(replicas[:PLACES_MAX]) if topic_partitions >> place & 1)
+    return tuple(node for place, node in enumerate(replicas[:PLACES_MAX]) if places >> place & 1)

@@ -71,8 +71,8 @@ def time_out(replica: Replica) -> None:
         _wait_for_retry(replica)
         return
     target = patience.target
-    topic_partitions = max(len(replica.log.configuration.voters), 1)
-    patience.target = max(1, target * (topic_partitions - 1) // topic_partitions)
+    voters = max(len(replica.log.configuration.voters), 1)
+    patience.target = max(1, target * (voters - 1) // voters)
     follow(replica, replica.ballot.term, NO_REPLICA)
     if not may_stand(replica):
         wait_for_leader(replica)
