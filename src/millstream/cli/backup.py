@@ -255,6 +255,7 @@ def drill(
 ) -> None:
     """Restore a backup, by default the newest, into a broker of its own, compare everything, and remove it again."""
     from millstream.backup.compare import compare
+    from millstream.objects.url import directory_url
 
     with _store(url) as store:
         backup = _wanted(store, name)
@@ -262,7 +263,7 @@ def drill(
         if max_age is not None and age_hours > max_age:
             raise CommandFailed(f"backup {backup.name} is {age_hours:.1f} hours old, --max-age is {max_age:g}")
         place = os.path.abspath(tempfile.mkdtemp(prefix="millstream-drill-", dir=directory))
-        objects = f"objects.url=file://{place}/objects"  # shared topics want one that is named
+        objects = f"objects.url={directory_url(os.path.join(place, 'objects'))}"  # shared topics want one that is named
         settings = (objects, *settings)
         try:
             with _own_broker(os.path.join(place, "data"), backup, settings, timeout) as cluster:

@@ -48,7 +48,9 @@ def cluster(
     """Start a cluster on this machine, print one line when it serves, and stop it on Ctrl-C or SIGTERM."""
     dev = DevCluster(data)
     if shared:
-        bucket = f"objects.url=file://{data.resolve() / 'bucket'}"
+        from millstream.objects.url import directory_url
+
+        bucket = f"objects.url={directory_url(str(data.resolve() / 'bucket'))}"
         settings = (bucket, "storage.mode.default=shared", *settings)
     options = ["--shards", str(shards), "--memory", memory, *(word for each in settings for word in ("--set", each))]
     with dev.running(brokers, options, keep=keep, secure=secure):

@@ -83,7 +83,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.security = security
         self.dial = dial
-        self._seeds = [("broker", 0)] if dial else [_address(part) for part in bootstrap.split(",") if part.strip()]
+        self._seeds = [("broker", 0)] if dial else _addresses(bootstrap)
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")
         self._bootstrap = bootstrap
@@ -398,9 +398,13 @@ def once(change: Callable[[], _T], doubt: str) -> _T:
         raise OutcomeUnknown(f"{error.message}; {doubt}", error.code) from error
 
 
+def _addresses(bootstrap: str) -> list[tuple[str, int]]:
+    if bootstrap.startswith("/"):
+        return [(bootstrap, 0)]  # a path may have commas and colons
+    return [_address(part) for part in bootstrap.split(",") if part.strip()]
+
+
 def _address(text: str) -> tuple[str, int]:
-    if text.startswith("/"):
-        return text, 0
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
         raise Rejected(f"{text.strip()!r} is not host:port")

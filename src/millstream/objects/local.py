@@ -33,6 +33,7 @@ from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.model.quantities import TimestampMs
 from millstream.objects.errors import Conflict, Denied, NotFound, ShortRead
 from millstream.objects.store import ABSENT, ObjectInfo, ObjectKey, Version, check_folder, check_key, check_range
+from millstream.objects.url import directory_url
 from millstream.storage.disk import FULL, SystemDisk, make_directories, read_at, write_all
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class LocalStore:
     def __init__(self, root: str, disk: Disk | None = None) -> None:
         self._root = root.rstrip("/")
         self._disk = SystemDisk() if disk is None else disk
-        self.url = f"file://{self._root}"
+        self.url = directory_url(self._root)
         with self._errors("the directory could not be made", OutcomeUnknown):
             self._make(f"{self._root}/{_UPLOADS}")
         self._remove_abandoned()

@@ -1,7 +1,7 @@
 """URLs of object stores.
 
 ==============================  ========================================================================
-``file:///var/lib/bucket``      a directory; ``file:`` may be left out of an absolute path
+``file:///var/lib/bucket``      a directory; an absolute path without ``file:`` is taken as it is
 ``s3://bucket/prefix``          Amazon S3, or a compatible server with ``AWS_ENDPOINT_URL``
 ``gs://bucket/prefix``          Google Cloud Storage
 ``az://container/prefix``       Azure Blob Storage of the account ``AZURE_STORAGE_ACCOUNT_NAME``
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -41,14 +41,19 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.bucket:
-            return f"file://{self.path}"
+            return directory_url(self.path)
         return f"{self.scheme}://{self.bucket}" + (f"/{self.path}" if self.path else "")
+
+
+def directory_url(path: str) -> str:
+    """The URL of an absolute directory, whose name may have any characters."""
+    return f"file://{quote(os.fsencode(path))}"
 
 
 def parse_url(text: str) -> StoreUrl:
     """Check a URL. Raises Rejected with what is wrong and what is expected."""
     try:
-        url = urlsplit(text if "://" in text or not text.startswith("/") else f"file://{text}")
+        url = urlsplit(directory_url(text) if text.startswith("/") else text)
         user = url.username
     except ValueError as error:
         raise Rejected(f"the object store URL {text!r} is no URL ({error}); expected {_FORMS}") from None
@@ -57,7 +62,7 @@ def parse_url(text: str) -> StoreUrl:
     if url.scheme not in SCHEMES or url.query or url.fragment:
         raise Rejected(f"the object store URL {text!r} is not of a known form; expected {_FORMS}")
     if url.scheme == "file":
-        directory = os.path.normpath(unquote(url.path))
+        directory = os.path.normpath(unquote(url.path, errors="surrogateescape"))
         if url.netloc not in ("", "localhost") or not url.path.startswith("/") or directory.strip("/") == "":
             raise Rejected(f"the object store URL {text!r} names no absolute directory; expected file:///DIRECTORY")
         return StoreUrl("file", "", "/" + directory.lstrip("/"))

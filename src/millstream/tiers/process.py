@@ -40,6 +40,7 @@ from millstream.model.shared import NO_OBJECT
 from millstream.objects import ABSENT, ObjectKey, Version, open_store
 from millstream.objects.errors import Unsupported
 from millstream.objects.hedging import Hedging
+from millstream.objects.url import directory_url
 from millstream.shard.process import become_ordinary, spawn
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -130,7 +131,7 @@ _JOINS_SHARE: Final = 0.25
 
 def store_url(settings: Settings) -> str:
     """The URL of the object store: the setting, or a directory in the data directory."""
-    return settings.objects_url or f"file://{os.path.abspath(settings.data_dir)}/objects"
+    return settings.objects_url or directory_url(f"{os.path.abspath(settings.data_dir)}/objects")
 
 
 class Counted:
