@@ -10,7 +10,6 @@ import math
 import os
 import resource
 import select
-import socket
 import time
 from array import array
 from collections import deque
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from bench import processes
+from bench import doors, processes
 
 DRAIN_S = 60.0
 REST_S = 3.0
@@ -93,10 +92,7 @@ class Connection:
     """Non-blocking socket with a queue of unsent bytes."""
 
     def __init__(self, bootstrap: str, epoll: select.epoll) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
+        self.socket = doors.non_blocking(bootstrap)
         self._epoll = epoll
         self._unsent: deque[memoryview | bytes | bytearray] = deque()
         epoll.register(self.socket.fileno(), select.EPOLLIN)

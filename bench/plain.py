@@ -19,6 +19,9 @@ from bench.tail_load import Tail
 REALTIME = Alone(warm=True, ours={"shards.realtime": "true", "wal.pacing.us": "100"}, one_of_ours=True)
 """Settings of an operator who prefers latency to CPU."""
 
+SECURE = Alone(warm=True, secure=True, one_of_ours=True)
+"""TLS 1.3, a login and rights, on both."""
+
 _names = itertools.count()
 
 

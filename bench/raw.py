@@ -9,13 +9,14 @@ over an error.
 """
 
 import random
-import socket
 import struct
 import time
 from collections.abc import Sequence
 from typing import Self
 
 import crc32c
+
+from bench import doors
 
 PRODUCE, FETCH, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 19, 20
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")  # base offset … record count: 61 bytes
@@ -172,9 +173,7 @@ class Caller:
     """Blocking connection for the few calls around a load; one request at a time. Close it after use."""
 
     def __init__(self, bootstrap: str, timeout_s: float = 60.0) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = doors.connect(bootstrap, timeout_s)
 
     def __enter__(self) -> Self:
         return self

@@ -58,7 +58,8 @@ class Figure:
 @dataclass(frozen=True)
 class Alone:
     """A broker of its own: whether it runs when the measurement begins, whether it is warmed up, settings of ours and
-    of the peer, another number of shards, no peer at all, or ours with the first number of shards alone.
+    of the peer, another number of shards, no peer at all, ours with the first number of shards alone, or TLS
+    1.3 with a login.
     """
 
     start: bool = True
@@ -68,6 +69,7 @@ class Alone:
     shards: int | None = None
     peer_too: bool = True
     one_of_ours: bool = False
+    secure: bool = False
 
 
 Say = Callable[[str], None]

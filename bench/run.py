@@ -116,7 +116,7 @@ def one_at_a_time(runner: Runner, alone: Alone, chosen: Sequence[Scenario], name
         for name, shards in names_for(alone, names).items():
             own = alone.shards if alone.shards is not None and shards is not None else shards
             settings = alone.peer if shards is None else alone.ours
-            with subject(name, own, start=alone.start, settings=settings) as broker:
+            with subject(name, own, start=alone.start, settings=settings, secure=alone.secure) as broker:
                 if alone.warm:
                     warm_up(runner, [broker])
                 for scenario in chosen:

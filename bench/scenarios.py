@@ -194,6 +194,27 @@ LOADS: tuple[Scenario, ...] = (
 
 ALONE: tuple[Scenario, ...] = (
     Scenario(
+        "tls-16x8",
+        "TLS 1.3 and a login: produce 1 KB, 16 connections × 8 in flight, 16 partitions",
+        _cost(None),
+        functools.partial(_small, connections=16, depth=8, partitions=16),
+        alone=plain.SECURE,
+    ),
+    Scenario(
+        "tls-bulk",
+        "TLS 1.3 and a login: produce batches of 128 × 1 KB, 4 connections × 4, 4 partitions",
+        _flow(None),
+        functools.partial(plain.produce, connections=4, depth=4, records=128, partitions=4),
+        alone=plain.SECURE,
+    ),
+    Scenario(
+        "tls-fetch-1m",
+        "TLS 1.3 and a login: fetch 1 MiB a request, 128 KB batches",
+        _flow(None),
+        functools.partial(plain.fetch, max_bytes=_MIB, records=128),
+        alone=plain.SECURE,
+    ),
+    Scenario(
         "fetch-cold",
         "fetch closed segments from the page cache",
         tuple(
@@ -400,6 +421,9 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "bulk": ("gb_per_cpu_s",),
     "fetch-1m": ("gb_per_cpu_s",),
     "fetch-128k": ("gb_per_cpu_s",),
+    "tls-16x8": ("cpu_us",),
+    "tls-bulk": ("gb_per_cpu_s",),
+    "tls-fetch-1m": ("gb_per_cpu_s",),
     "transactions-10": ("per_s",),
     "rfc": ("p50_ms", "p99_ms", "p999_ms", "cores"),
     "tail-1": ("end_p99_ms",),

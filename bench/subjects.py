@@ -16,6 +16,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from bench import processes, raw
+from bench.doors import PROTOCOL, Doors
 from bench.peers.kafka import Kafka, free_port
 from bench.verify import Produced
 from millstream.cli.exposition import Exposition, read_exposition
@@ -30,7 +31,13 @@ class Subject:
     """A running broker: ``name``, ``bootstrap``, ``pid`` of its root process."""
 
     def __init__(
-        self, name: str, directory: str, shards: int | None, settings: Mapping[str, str] | None = None
+        self,
+        name: str,
+        directory: str,
+        shards: int | None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        secure: bool = False,
     ) -> None:
         self.name = name
         self.shards = shards
@@ -40,14 +47,23 @@ class Subject:
         self._ours: Broker | None = None
         self._raw: subprocess.Popen[bytes] | None = None
         self._log_read = 0
+        port = free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        own = Doors(Path(directory, "keys"), self.bootstrap) if secure else None
+        given = dict(settings or {})
         if shards is None:
-            self._peer = Kafka(Path(directory), PEER_HEAP, settings or {}, ())
+            given |= own.peer() if own else {}
+            self._peer = Kafka(Path(directory), PEER_HEAP, given, (), port, PROTOCOL if own else "PLAINTEXT")
             self._peer.format()
-            self.bootstrap = self._peer.bootstrap
         else:
-            self.bootstrap = f"127.0.0.1:{free_port()}"
+            given |= own.ours() if own else {}
             self._ours = Broker(
-                settings=settings, data_dir=Path(directory, "data"), shards=shards, memory=None, listen=self.bootstrap
+                settings=given,
+                data_dir=Path(directory, "data"),
+                env={"MILLSTREAM_BOOTSTRAP_USER_FILE": str(own.user_file)} if own else {},
+                shards=shards,
+                memory=None,
+                listen=f"{PROTOCOL}://{self.bootstrap}" if own else self.bootstrap,
             )
 
     def give(self, settings: Mapping[str, str]) -> None:
@@ -152,14 +168,19 @@ def complaints(log: str) -> list[str]:
 
 @contextlib.contextmanager
 def subject(
-    name: str, shards: int | None, *, start: bool = True, settings: Mapping[str, str] | None = None
+    name: str,
+    shards: int | None,
+    *,
+    start: bool = True,
+    settings: Mapping[str, str] | None = None,
+    secure: bool = False,
 ) -> Generator[Subject]:
     """A broker in a temporary directory of its own, gone afterwards. ``shards`` is None for the peer; ``settings`` are
-    added to its defaults.
+    added to its defaults. A ``secure`` one takes TLS 1.3 with a login alone (`doors`).
     """
     directory = tempfile.mkdtemp(prefix=f"bench-{name.split()[0]}-")
     try:
-        made = Subject(name, directory, shards, settings)
+        made = Subject(name, directory, shards, settings, secure=secure)
         try:
             if start:
                 made.start()

@@ -19,7 +19,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
@@ -28,7 +27,7 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
-from bench import processes
+from bench import doors, processes
 from millstream.config.ports import free_ports
 
 KAFKA_VERSION = "4.3.1"
@@ -121,10 +120,10 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def _answers(port: int) -> bool:
-    """Whether a broker on ``port`` answers Metadata with at least one broker in it (version 1, no topics)."""
+def _answers(bootstrap: str) -> bool:
+    """Whether a broker answers Metadata with at least one broker in it (version 1, no topics)."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with doors.connect(bootstrap, 5) as connection:
             request = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.recv(4096)
@@ -139,8 +138,15 @@ class Kafka:
     """
 
     def __init__(
-        self, directory: Path, heap: str, properties: Mapping[str, str], flags: Sequence[str], port: int | None = None
+        self,
+        directory: Path,
+        heap: str,
+        properties: Mapping[str, str],
+        flags: Sequence[str],
+        port: int | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
+        """``protocol`` is that of its clients' listener; ``properties`` have what it needs for it."""
         self.directory = directory
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -150,7 +156,7 @@ class Kafka:
         self._process: subprocess.Popen[bytes] | None = None
         self._config = directory / "server.properties"
         self._log = directory / "kafka.log"
-        self._configure(properties)
+        self._configure(properties, protocol)
 
     @property
     def running(self) -> bool:
@@ -167,15 +173,15 @@ class Kafka:
     def data_dir(self) -> Path:
         return self.directory / "data"
 
-    def _configure(self, properties: Mapping[str, str]) -> None:
+    def _configure(self, properties: Mapping[str, str], protocol: str) -> None:
         controller = f"127.0.0.1:{free_port()}"
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": controller,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"{protocol}://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"{protocol}://{self.bootstrap}",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": str(self.data_dir),
             "offsets.topic.replication.factor": "1",
@@ -215,7 +221,7 @@ class Kafka:
         """Returns when a broker that was spawned answers; kills it and raises when it ends or takes too long."""
         began = time.monotonic()
         assert self._process is not None
-        while not _answers(self.port):
+        while not _answers(self.bootstrap):
             if self._process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
                 self.kill()
                 raise PeerUnavailable(f"Kafka did not start: {self.log_text()[-3000:]}")
