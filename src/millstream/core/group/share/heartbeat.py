@@ -6,8 +6,9 @@ another member also has need not be given back by it. The changes are written, a
 durable. Most heartbeats change nothing and are answered at once.
 
 If partitions lack their share state (``initialize``), the response waits for it up to ``WAIT_MS``, because what is
-initialized in that time can be assigned in the same response; Kafka leaves it to the next heartbeat. After that time
-the member gets what is there.
+initialized in that time can be assigned in the same response; Kafka leaves it to the next heartbeat. The target
+assignment waits with it, except for the first one, so that new partitions cost one group epoch, as in Kafka. After that
+time the member gets what is there.
 
 A member proves by its epoch that it knows its last response, or the one before, which may have been lost. Any other is
 fenced and must rejoin with epoch 0.
@@ -23,6 +24,7 @@ from millstream.core.group.assigned.change import GroupChange
 from millstream.core.group.assigned.leaving import remove_members
 from millstream.core.group.assigned.requests import check_room, fenced, invalid, known_member, refused
 from millstream.core.group.assigned.timers import renew
+from millstream.core.group.assigned_state.group import FIRST_EPOCH
 from millstream.core.group.assigned_state.member import JOINS, LEAVES
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
@@ -94,12 +96,14 @@ def heartbeat(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat)
         renew(step, change.group, share, member)
         step.out.answer(token, _answer(step, share, member, is_full=False))
         return
-    respond = _decide(step, change, beat)
+    member, bumped = _follow(step, change, beat)
     missing = missing_states(step, share)
-    if missing and step.now_us < share.requests.retry_us:
-        request = None
-    else:
-        request = note_asked(change, missing) if missing else None
+    asks_now = bool(missing) and step.now_us >= share.requests.retry_us
+    if not asks_now or share.assignment_epoch == FIRST_EPOCH:
+        follow_epoch(step, change)
+    respond = _reconcile(step, change, beat, member, subscription_changed=bumped)
+    request = note_asked(change, missing) if asks_now else None
+    if asks_now or not missing:
         share.checked_revision = step.topics.revision
 
     def done(step: Step) -> None:
@@ -116,10 +120,10 @@ def heartbeat(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat)
     change.write(step, token, done, refused(token, refusal))
 
 
-def _decide(
-    step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat
-) -> Callable[[Step], ShareGroupHeartbeatResponse]:
-    """Decide what the heartbeat changes. Returns what makes the response. Rejected before anything is decided."""
+def _follow(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat) -> tuple[ShareMember, bool]:
+    """Take over the facts of the request, and increase the group epoch if they ask for it. Returns the member as it was
+    before, and whether the epoch increased. Rejected before anything is decided.
+    """
     share, request = change.content, beat.request
     check_room(step, share, request.member_id)
     before = _member(share, request)
@@ -127,11 +131,23 @@ def _decide(
     if member.member_id not in share.members or member != before:
         change.put(ShareGroupMemberMetadataKey(share.group_id, member.member_id), member.metadata_value())
     changed = member.topic_names != before.topic_names
-    bumped = follow_topics(step, change, bump=changed or is_incomplete(share, step.topics))
-    follow_epoch(step, change)
+    return before, follow_topics(step, change, bump=changed or is_incomplete(share, step.topics))
+
+
+def _reconcile(
+    step: Step,
+    change: GroupChange[ShareGroup],
+    beat: ShareHeartbeat,
+    before: ShareMember,
+    *,
+    subscription_changed: bool,
+) -> Callable[[Step], ShareGroupHeartbeatResponse]:
+    """Give the member its target. Returns what makes the response."""
+    share, request = change.content, beat.request
+    member = share.members[before.member_id]
     known = request.member_epoch or before.epoch
-    after = _reconciled(step, share, known, subscription_changed=bumped, of=share.members[member.member_id])
-    if after != share.members[member.member_id]:
+    after = _reconciled(step, share, known, subscription_changed=subscription_changed, of=member)
+    if after != member:
         change.put(ShareGroupCurrentMemberAssignmentKey(share.group_id, after.member_id), after.current_value())
     is_full = (
         request.member_epoch == JOINS or request.subscribed_topic_names is not None or after.assigned != before.assigned
@@ -276,7 +292,9 @@ class _Waits:
     ) -> Callable[[Step], ShareGroupHeartbeatResponse]:
         """What makes the response now. The member may have left, or have sent another heartbeat."""
         try:
-            return _decide(step, change, self._beat)
+            member, bumped = _follow(step, change, self._beat)
         except Rejected as error:
             refused = refusal(error.code, error.message or None)
             return lambda _: refused
+        follow_epoch(step, change)
+        return _reconcile(step, change, self._beat, member, subscription_changed=bumped)
