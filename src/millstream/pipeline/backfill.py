@@ -21,7 +21,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -44,13 +44,12 @@ from millstream.pipeline.start import (
     topic_ids,
 )
 from millstream.pipeline.state import PipelineState
-from millstream.pipeline.tables.guard import held_of
+from millstream.pipeline.tables.guard import BACKFILL_SUFFIX, held_of
 from millstream.pipeline.tables.open_table import open_table, shown_target
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
 
-BACKFILL_SUFFIX: Final = "~backfill"
 """After a sink's name it names the writer of its history; a declared name cannot have it."""
 
 

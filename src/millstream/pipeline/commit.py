@@ -29,12 +29,11 @@ import msgspec
 from millstream.errors import Unavailable
 from millstream.pipeline.attempt import attempted
 from millstream.pipeline.changes import Changes
-from millstream.pipeline.dead_letters import finish_replay
+from millstream.pipeline.dead_letters import Sent, finish_replay, give_back
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.generations import Generations
 from millstream.pipeline.ranges import Ranges
-from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
-from millstream.pipeline.tables.guard import Moved, recorded, require_own
+from millstream.pipeline.tables.guard import REPLAY_SUFFIX, Moved, recorded, require_own, with_left_topics
 from millstream.pipeline.tables.table import CommitRecord, Table, TableChanged
 from millstream.pipeline.upkeep import Schedule
 
@@ -122,7 +121,6 @@ class TableSink:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.table = table
-        self.dead_letters = dead_letters
         self.last: CommitRecord | None = None
         self.reads = Reads()
         self.lost: CommitRecord | None = None
@@ -130,10 +128,26 @@ class TableSink:
         self._guard: CommitRecord | None = None
         run = f"host {socket.gethostname()}, process {os.getpid()}, run {uuid.uuid4().hex[:8]}"
         self._writer = Writer(pipeline, sink, run)
+        always = self._writer.brings_older
+        self._sent = None if dead_letters is None else Sent(dead_letters, self._writer.owner, always=always)
         self.upkeep = Schedule(compact=compact)
         self._pause = pause
         self._was_missing = False
-        self.letters_schema: Any = None
+
+    @property
+    def owner(self) -> str:
+        """Whose records its commits are."""
+        return self._writer.owner
+
+    @property
+    def dead_letters(self) -> Table | None:
+        """The table of dead letters, if they are kept."""
+        return None if self._sent is None else self._sent.table
+
+    @property
+    def letters_schema(self) -> Any:
+        """The schema of the files of dead letters; None before their table is open."""
+        return None if self._sent is None else self._sent.schema
 
     def take(self) -> CommitRecord | None:
         """Claim the table, if it exists and is not claimed yet; returns the record of this sink's last batch.
@@ -190,9 +204,21 @@ class TableSink:
 
     def open_dead_letters(self) -> Any:
         """Make the table of dead letters, if they are kept; returns the schema of its files."""
-        if self.dead_letters is not None and self.letters_schema is None:
-            self.letters_schema = self.dead_letters.prepare(DEAD_LETTER_SCHEMA)
-        return self.letters_schema
+        return None if self._sent is None else self._sent.open()
+
+    def give_back(self) -> None:
+        """Take the table's loss of replayed rows for known: it was set back behind them. Their dead letters are back
+        then, as far as their table still has them.
+        """
+        replays = f"{self._writer.sink}{REPLAY_SUFFIX}"
+        lost = recorded(self.table, f"{self._writer.pipeline}.{replays}", replay=True).lost
+        if lost is None or not lost.begun:
+            return
+        if self._sent is not None:
+            give_back(self.table, self._sent, self._writer.owner, self._pause)
+        TableSink(
+            self.table, None, pipeline=self._writer.pipeline, sink=replays, replay=True, pause=self._pause
+        ).take()  # fmt: skip
 
     def open(self, schema: Any) -> Any:
         """Make or widen the tables and finish what a crash has left undone; returns the schema of the table's files.
@@ -237,6 +263,8 @@ class TableSink:
             self._guard = self.last = last
             self._publish(last)
             return Outcome(last, self.table.version(), repeated=True)
+        if self._sent is not None:
+            batch = msgspec.structs.replace(batch, dead_letters=tuple(self._sent.left(batch.dead_letters, self.last)))
         record = self._record(batch)
         self._require_files(batch)
         version = self._commit(record, batch)
@@ -273,7 +301,7 @@ class TableSink:
             sink=self._writer.sink,
             query=batch.query,
             batch=batch.number,
-            offsets=batch.offsets,
+            offsets=batch.offsets if self._writer.brings_older else with_left_topics(batch.offsets, self.last),
             rows=rows,
             rejected=batch.rejected,
             bytes=size,
@@ -300,18 +328,19 @@ class TableSink:
         """Add the dead letters that a commit of the table names to their own table. ``checked``: their files are there;
         after a crash another program may have removed them, and no reader could read a table that names such a file.
         """
-        if self.dead_letters is None or not record.dead_letters:
+        if self._sent is None or not record.dead_letters:
             return
-        done = self.dead_letters.committed(record.owner, record.query)
+        letters, files = self._sent.table, list(record.dead_letters)
+        done = letters.committed(record.owner, record.query)
         if done is not None and done >= record.batch:
             return
-        letters, files = self.dead_letters, list(record.dead_letters)
         gone = [] if checked else letters.lacking(files)
         if gone:
             lost = sum(file.rows for file in gone)
             _LOG.warning("%s: %d of batch %d are lost: their files were removed", letters.shown, lost, record.batch)
             files = [file for file in files if file not in gone]
-        own = msgspec.structs.replace(record, rows=sum(file.rows for file in files), dead_letters=())
+        rows, begin = sum(file.rows for file in files), self._sent.reached(record)
+        own = msgspec.structs.replace(record, rows=rows, dead_letters=(), begin=begin)
         attempted(letters, own, lambda: letters.commit(own, files), self._pause)
 
     def _commit(self, record: CommitRecord, batch: Batch) -> str:

@@ -31,6 +31,7 @@ from millstream.pipeline.changes import GENERATION, PLACES, Changes, latest
 from millstream.pipeline.commit import Batch
 from millstream.pipeline.generations import Generations, later
 from millstream.pipeline.keyed_sink import KeyedSink
+from millstream.pipeline.tables.guard import reaches
 from millstream.pipeline.tables.table import CommitRecord, Table
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -92,14 +93,29 @@ class MergingSink(KeyedSink):
         deletes = self._deletes = self._open_deletes(key)
         fields = [schema.field(name) for name in (*key, *(name for name in PLACES if name not in (*key, GENERATION)))]
         at = pa.timestamp("us", tz="UTC")
+        are_lost = self._are_lost(deletes)
         deletes.prepare(pa.schema([*fields, pa.field(GENERATION, pa.int64()), pa.field(_DELETED_AT, at)]))
         forgotten = deletes.last(f"{self._writer.pipeline}.{self._writer.main}{_FORGOTTEN}")
+        if forgotten is None and are_lost:
+            _LOG.warning("%s was dropped or set back: deleted keys are lost", deletes.shown)
+            forgotten = self._forgotten(deletes, dt.datetime.now(dt.UTC))
+            attempted(deletes, forgotten, lambda: deletes.commit(forgotten, []), self._pause)
         if self._writer.brings_older and forgotten is not None:
             raise Rejected(
                 f"{self.table.shown} has forgotten keys that were deleted before {forgotten.begin} (keep_deletes), and "
                 "older records could bring them back: read the topic from its beginning into a new table instead"
             )
         return written
+
+    def _are_lost(self, deletes: Table) -> bool:
+        """Whether the table has rows of the pipeline, and that of its deleted keys was dropped or set back."""
+        owner = f"{self._writer.pipeline}.{self._writer.main}"
+        if self.table.last(owner) is None:
+            return False
+        if not deletes.exists():
+            return True
+        found = deletes.guard(owner)
+        return found is not None and not reaches(deletes.standing(owner), found)
 
     def filled(self, batch: Batch, changes: Changes, stem: str) -> Batch:  # noqa: ARG002 (of all such sinks)
         return msgspec.structs.replace(batch, changes=latest(changes))
@@ -153,11 +169,15 @@ class MergingSink(KeyedSink):
     def _forget(self, deletes: Table) -> None:
         """Remove deleted keys that were kept for long enough."""
         before = dt.datetime.now(dt.UTC) - self._keep
+        record = self._forgotten(deletes, before)
+        if deletes.forget(record, _DELETED_AT, before):
+            _LOG.info("%s: forgot the keys that were deleted before %s", self.table.shown, record.begin)
+
+    def _forgotten(self, deletes: Table, before: dt.datetime) -> CommitRecord:
+        """The record that keys which were deleted before a time are not known any longer."""
         owner = f"{self._writer.main}{_FORGOTTEN}"
         last = deletes.last(f"{self._writer.pipeline}.{owner}")
-        record = msgspec.structs.replace(
+        return msgspec.structs.replace(
             self._empty(0), sink=owner, query="forgotten", batch=0 if last is None else last.batch + 1,
             offsets="{}", begin=before.isoformat(timespec="seconds"),
         )  # fmt: skip
-        if deletes.forget(record, _DELETED_AT, before):
-            _LOG.info("%s: forgot the keys that were deleted before %s", self.table.shown, record.begin)

@@ -26,7 +26,13 @@ from millstream.errors import Rejected
 from millstream.pipeline.change_reader import ChangeReader
 from millstream.pipeline.checks import decoder_of, key_of, kind_of, sink_name, topics_of
 from millstream.pipeline.commit import Batch, TableSink
-from millstream.pipeline.dead_letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_record_offsets, remove_dead_letters
+from millstream.pipeline.dead_letters import (
+    REPLAY_QUERY,
+    encode_record_offsets,
+    letter_marks,
+    next_number,
+    remove_dead_letters,
+)
 from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.keyed_query import keyed_sink
@@ -42,6 +48,7 @@ from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.session import pipeline_session
 from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.state import PipelineState
+from millstream.pipeline.tables.guard import REPLAY_SUFFIX
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table, shown_target
 from millstream.pipeline.tables.table import RecordOffsets, Table
 from millstream.pipeline.task import batch_name
@@ -202,7 +209,7 @@ class _SinkReplay:
         Raises:
             Rejected: a row does not fit, and does not say which record it is of.
         """
-        number = 0 if sink.last is None else sink.last.batch + 1
+        number = next_number(letters, sink.owner, sink.last)
         frame = self._result(source)
         stem = f"replay-{batch_name(self._run_id, number)}"
         target = Target(sink.table.location.address, self._staging.address, stem, self._schema)
@@ -243,7 +250,7 @@ class _SinkReplay:
         chunk = _without(chunk, read.letters.to_pylist(), reasons)
         if not chunk.num_rows:
             return 0
-        number = 0 if sink.last is None else sink.last.batch + 1
+        number = next_number(letters, sink.owner, sink.last)
         batch = Batch(
             query=REPLAY_QUERY, number=number, offsets=encode_record_offsets(_record_offsets(chunk)),
             rows=read.changes.rows.num_rows, generations=generations,
@@ -277,14 +284,17 @@ def _elsewhere(rows: Any, columns: Sequence[str], letters: Sequence[Mapping[str,
 
 
 def _chunks(letters: Table, topics: Sequence[str]) -> Iterator[Any]:
-    """The dead letters of these topics, as tables of at most ``_LETTERS`` rows."""
+    """The dead letters of these topics, each once, as tables of at most ``_LETTERS`` rows."""
     is_in: Any = getattr(pc, "is_in")  # noqa: B009 (made at run time)
     wanted = pa.array(topics, pa.string())
     held: list[Any] = []
+    seen: set[int] = set()
     for batch in letters.scan():
         table = pa.Table.from_batches([batch])
         topic = table.column("topic").cast(pa.string())
-        held.append(table.filter(is_in(topic, wanted)))
+        table = table.filter(is_in(topic, wanted))
+        fresh = [not (mark in seen or seen.add(mark)) for mark in letter_marks(table)]
+        held.append(table.filter(pa.array(fresh, pa.bool_())))
         if sum(part.num_rows for part in held) >= _LETTERS:
             whole = pa.concat_tables(held)
             while whole.num_rows >= _LETTERS:

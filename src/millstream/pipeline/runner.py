@@ -39,7 +39,7 @@ from millstream.pipeline.rows import row_schema
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, SinkRun, Watch
 from millstream.pipeline.start import check_checkpoint, open_logs, require_same_source
 from millstream.pipeline.state import PipelineState
-from millstream.pipeline.tables.guard import recorded
+from millstream.pipeline.tables.guard import recorded, require_whole
 from millstream.pipeline.tables.open_table import open_table, shown_target
 from millstream.pipeline.topic_guard import topic_guard
 from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, require_same_registry, with_kept_columns
@@ -237,7 +237,9 @@ class Run:
             table = None if kind_of(sink) == "topic" or self._replay else open_table(sink, self._directory)
             if table is None or not table.exists():
                 continue
-            last = recorded(table, f"{self._pipeline.pipeline}.{name}", replay=False).last
+            owner = f"{self._pipeline.pipeline}.{name}"
+            last = recorded(table, owner, replay=False).last
+            require_whole(table, owner)
             check_checkpoint(self._state.sink(name), last, target)
             if last is None:
                 continue

@@ -52,6 +52,8 @@ class TableQuery(SinkQuery):
         self._table.reads.cluster = logs.cluster.metadata([]).cluster_id or ""
         self._recall()
         letters_schema = self._table.open_dead_letters()
+        if self._given.replay and self._given.bounds is None:
+            self._table.give_back()
         letters_address = letters.location.address if letters is not None else None
         self._direct = pipeline.transform is None and sink.sql is None
         if self._direct:

@@ -7,21 +7,26 @@ from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter
 from millstream.pipeline.layout import conform
 from millstream.pipeline.model import Sink
-from millstream.pipeline.tables.open_table import open_table
+from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
+from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
 
 
 class Writer:
-    """A pipeline's sink on a table of one kind in a directory; each ``append`` is a batch of its own."""
+    """A pipeline's sink on a table of one kind in a directory; each ``append`` is a batch of its own. ``letters``: dead
+    letters are kept.
+    """
 
-    def __init__(self, directory, kind, *, query="q", name="s", replay=False, target=None, catalog=None):
+    def __init__(self, directory, kind, *, query="q", name="s", replay=False, target=None, catalog=None, letters=False):
         self.directory = directory
         self.kind = kind
         self.query = query
         self.number = 0
         target = target or ("ns.t" if kind == "iceberg" else "t")
-        self.table = open_table(Sink(**{kind: target}, catalog=catalog), str(directory))
+        declared = Sink(**{kind: target}, catalog=catalog)
+        self.table = open_table(declared, str(directory))
+        kept = open_table(declared, str(directory), suffix=DEAD_LETTERS_SUFFIX) if letters else None
         self.sink = TableSink(
-            self.table, None, pipeline="p", sink=name, compact=False, replay=replay, pause=lambda _: None
+            self.table, kept, pipeline="p", sink=name, compact=False, replay=replay, pause=lambda _: None
         )
         self.schema = None
 
@@ -38,14 +43,21 @@ class Writer:
             writer.write(conform(batch, self.schema))
         return tuple(writer.close())
 
-    def commit(self, files, offsets="{}"):
-        batch = Batch(query=self.query, number=self.number, offsets=offsets, files=files)
+    def dead_letters(self, *offsets, value=b"?"):
+        """Files of dead letters of a batch that is not committed yet."""
+        rows = [{"topic": "t", "partition": 0, "offset": at, "value": value, "error": "bad"} for at in offsets]
+        writer = FileWriter(self.sink.dead_letters.location, f"letters-{self.number}", self.sink.letters_schema)
+        writer.write(conform(pa.RecordBatch.from_pylist(rows, DEAD_LETTER_SCHEMA), self.sink.letters_schema))
+        return tuple(writer.close())
+
+    def commit(self, files, offsets="{}", letters=()):
+        batch = Batch(query=self.query, number=self.number, offsets=offsets, files=files, dead_letters=letters)
         outcome = self.sink.commit(batch)
         self.number += 1
         return outcome
 
-    def append(self, rows, offsets="{}"):
-        return self.commit(self.files(rows), offsets)
+    def append(self, rows, offsets="{}", letters=()):
+        return self.commit(self.files(rows), offsets, letters)
 
     def iceberg(self):
         return self.table._catalog.load_table("ns.t")

@@ -19,6 +19,7 @@ In an object store a commit is a conditional write: of two commits of one versio
 is what the guard stands on. A store without conditional writes is refused.
 """
 
+import contextlib
 import datetime as dt
 import json
 import math
@@ -255,14 +256,17 @@ class DeltaTable:
         """The newest record of a writer that the log has up to a version, looked for in all or in the last commits.
         Earlier releases kept records there alone.
         """
+        found = (record for at, record in self._records_in_log(owner, commits) if at <= version)
+        return next(found, None)
+
+    def _records_in_log(self, owner: str, commits: int | None = None) -> Iterator[tuple[int, CommitRecord]]:
+        """The records of a writer in the log, the newest first, with the versions that they made."""
         newest = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
         for entry in newest.history(commits):  # delta-rs numbers the history of an older version wrongly
             text = entry.get(_RECORD)
-            if text is not None and entry["version"] <= version:
-                record = msgspec.json.decode(text, type=CommitRecord)
-                if record.owner == owner:
-                    return record
-        return None
+            record = None if text is None else msgspec.json.decode(text, type=CommitRecord)
+            if record is not None and record.owner == owner:
+                yield entry["version"], record
 
     def _older(self, version: int) -> Any:
         """The table as it was.
@@ -415,6 +419,12 @@ class DeltaTable:
         if made is not None:
             self._add(table, record, made.added, made.removed, merges=True)
         return made is not None
+
+    def before(self, owner: str, batch: int) -> Iterator[tuple[CommitRecord, Iterator[Any]]]:
+        for version, record in self._records_in_log(owner):
+            if record.batch > batch:
+                with contextlib.suppress(Rejected, OSError, self._delta.exceptions.DeltaError):  # cleaned since
+                    yield record, iter(self._older(version - 1).to_pyarrow_dataset().to_batches())
 
     def drop(self) -> None:
         self._location.remove()

@@ -18,14 +18,27 @@ leave a gap, or sends the gap again where it is told to.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
 import msgspec
 
 from millstream.errors import MillstreamError, Rejected
 from millstream.pipeline.ranges import Ranges
 from millstream.pipeline.tables.table import CommitRecord, Table
-from millstream.spark.offsets import read_offset
+from millstream.spark.offsets import StreamOffset, read_offset
+
+BACKFILL_SUFFIX: Final = "~backfill"
+"""After a sink's name it names the writer of what a backfill reads; a declared name cannot have it."""
+REPLAY_SUFFIX: Final = "~replay"
+"""After a sink's name it names the writer of replayed rows; a declared name cannot have it."""
+_BESIDE: Final = (
+    (BACKFILL_SUFFIX, "a backfill", "'millstream pipeline backfill' with the same ends reads what is missing"),
+    (
+        REPLAY_SUFFIX,
+        "a replay",
+        "'millstream pipeline run --replay' gives its dead letters back, for 'millstream pipeline replay-dlq'",
+    ),
+)
 
 
 class TakenOver(Rejected):
@@ -117,6 +130,22 @@ def reaches(standing: CommitRecord | None, record: CommitRecord) -> bool:
     return standing is not None and (standing.query, standing.batch) == (record.query, record.batch)
 
 
+def require_whole(table: Table, owner: str) -> None:
+    """Refuse a table that was set back behind what a backfill or a replay has brought into it for a sink.
+
+    Raises:
+        Rejected: it was.
+    """
+    for suffix, what, remedy in _BESIDE:
+        found, standing = table.guard(owner + suffix), table.standing(owner + suffix)
+        if found is not None and found.begun and not reaches(standing, found):
+            kept = standing.total_rows if standing is not None else 0
+            raise Rejected(
+                f"{table.shown} was set back behind {what} of {owner}, and holds {kept} of the {found.total_rows} rows "
+                f"that it brought. {remedy}"
+            )
+
+
 def position(record: CommitRecord | None) -> tuple[int, str, int] | None:
     """What tells records of one writer apart."""
     return None if record is None else (record.epoch, record.query, record.batch)
@@ -154,17 +183,31 @@ def held_of(record: CommitRecord | None) -> Ranges:
 
 def topic_ids_of(record: CommitRecord) -> dict[str, str]:
     """The ids of the topics that a record's offsets are of, by name; none of a claim without a batch."""
-    if not record.begun:
-        return {}
-    return {topic.name: id_ for id_, topic in read_offset(json.loads(record.offsets)).topics.items()}
+    return {topic.name: id_ for id_, topic in _read(record.offsets).topics.items()}
+
+
+def with_left_topics(offsets: str, last: CommitRecord | None) -> str:
+    """Offsets of a batch, with the topics of the last record that are not read now: one that is named again continues
+    where it was left, and not from its beginning.
+    """
+    if last is None:
+        return offsets
+    now, before = _read(offsets), _read(last.offsets)
+    names = {topic.name for topic in now.topics.values()}
+    left = {id_: topic for id_, topic in before.topics.items() if topic.name not in names}
+    if not left:
+        return offsets
+    return json.dumps(StreamOffset({**left, **now.topics}, now.bundles).to_json())
 
 
 def offsets_of(record: CommitRecord) -> Mapping[str, Mapping[str, int]]:
     """The offsets at which a record ends, by topic and partition; none of a claim without a batch."""
-    if not record.begun:
-        return {}
-    decoded: Any = json.loads(record.offsets)
     return {
         topic.name: {str(partition): at.offset for partition, at in topic.partitions.items()}
-        for topic in read_offset(decoded).topics.values()
+        for topic in _read(record.offsets).topics.values()
     }
+
+
+def _read(offsets: str) -> StreamOffset:
+    """The offsets of a record; none of one without a batch."""
+    return read_offset(json.loads(offsets)) if offsets not in ("", "{}") else StreamOffset({})

@@ -53,6 +53,7 @@ from millstream.pipeline.tables.iceberg_history import (
     kept_snapshots,
     place_of,
     property_of,
+    records_of,
     standing_of,
     summary_of,
 )
@@ -354,6 +355,13 @@ class IcebergTable:
         if made is not None:
             self._add(table, record, made.added, made.removed)
         return made is not None
+
+    def before(self, owner: str, batch: int) -> Iterator[tuple[CommitRecord, Iterator[Any]]]:
+        table = self._fresh()
+        for snapshot, record in records_of(table, owner):
+            if record.batch > batch and snapshot.parent_snapshot_id is not None:
+                with contextlib.suppress(ValueError, OSError):  # expired since
+                    yield record, iter(table.scan(snapshot_id=snapshot.parent_snapshot_id).to_arrow_batch_reader())
 
     def drop(self) -> None:
         location = self.location  # asks the catalog

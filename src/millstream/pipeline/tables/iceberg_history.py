@@ -145,6 +145,13 @@ def _newest_record(history: Iterator[Any], table: Any, owner: str) -> CommitReco
     return None
 
 
+def records_of(table: Any, owner: str) -> Iterator[tuple[Any, CommitRecord]]:
+    """The snapshots of a writer that are not expired, whether the present one descends from them or not."""
+    for snapshot in table.snapshots():
+        if snapshot.summary is not None and snapshot.summary.get(_OWNER) == owner:
+            yield snapshot, msgspec.json.decode(snapshot.summary[_RECORD], type=CommitRecord)
+
+
 def _picked(snapshot: Any) -> int | None:
     """The snapshot whose rows this one has brought back ("cherry-pick"), None if it is none of that kind."""
     source = None if snapshot.summary is None else snapshot.summary.get(_PICKED)

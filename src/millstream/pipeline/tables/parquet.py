@@ -251,6 +251,9 @@ class ParquetTable:
     def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:  # noqa: ARG002 (of all tables)
         raise Rejected(f"{self._root.address}: single rows cannot leave a plain Parquet directory")
 
+    def before(self, owner: str, batch: int) -> Iterator[tuple[CommitRecord, Iterator[Any]]]:  # noqa: ARG002 (of all tables)
+        return iter(())
+
     def drop(self) -> None:
         self._root.remove()
 

@@ -241,6 +241,12 @@ class Table(Protocol):
         """
         ...
 
+    def before(self, owner: str, batch: int) -> Iterator[tuple[CommitRecord, Iterator[Any]]]:
+        """For each commit of a writer with a later number than ``batch``, its record and the rows of the table before
+        it, as far as these versions are still there.
+        """
+        ...
+
     def drop(self) -> None:
         """Remove the table with all of its rows, permanently."""
         ...
