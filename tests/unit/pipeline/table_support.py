@@ -1,7 +1,11 @@
 """A table and what a pipeline and its owner do to it, without Spark: rows go the way that a task's rows go."""
 
+import json
+import os
+
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset
 
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter
@@ -9,6 +13,8 @@ from millstream.pipeline.layout import conform
 from millstream.pipeline.model import Sink
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
+
+N = pa.schema([("n", pa.int64())])
 
 
 class Writer:
@@ -74,3 +80,27 @@ class Writer:
             found = pa.table(query.execute("select * from t").read_all())
         first = found.column_names[0]
         return sorted(found.to_pylist(), key=lambda row: (row[first] is None, row[first]))
+
+
+def ends(offset, topic_id="1" * 32):
+    """Where a batch ends, as in Spark's log."""
+    return json.dumps({"bundles": 0, "topics": {topic_id: {"n": "t", "p": {"0": [offset, 0, 1]}}}, "v": 1})
+
+
+def numbers(writer):
+    if writer.kind == "parquet":
+        root = os.path.dirname(writer.table.location.address)
+        return sorted(pa.dataset.dataset(root, partitioning="hive").to_table().column("n").to_pylist())
+    return [row["n"] for row in writer.rows()]
+
+
+def set_back(writer, version):
+    if writer.kind == "delta":
+        writer.delta().restore(version)
+    else:
+        with writer.iceberg().manage_snapshots() as manage:
+            manage.rollback_to_snapshot(version)
+
+
+def version_of(writer):
+    return writer.delta().version() if writer.kind == "delta" else writer.iceberg().current_snapshot().snapshot_id

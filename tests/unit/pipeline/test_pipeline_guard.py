@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from table_support import Writer
+from table_support import N, Writer, ends, numbers, set_back, version_of
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
@@ -30,26 +30,13 @@ from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.logs import SourcePartition
 
-N = pa.schema([("n", pa.int64())])
 KINDS = ["delta", "iceberg", "parquet"]
-
-
-def ends(offset, topic_id="1" * 32):
-    """Where a batch ends, as in Spark's log."""
-    return json.dumps({"bundles": 0, "topics": {topic_id: {"n": "t", "p": {"0": [offset, 0, 1]}}}, "v": 1})
 
 
 def opened(tmp_path, kind, query="q", **options):
     writer = Writer(tmp_path, kind, query=query, **options)
     writer.sink.take()
     return writer.open(N)
-
-
-def numbers(writer):
-    if writer.kind == "parquet":
-        root = os.path.dirname(writer.table.location.address)
-        return sorted(pa.dataset.dataset(root, partitioning="hive").to_table().column("n").to_pylist())
-    return [row["n"] for row in writer.rows()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,23 +105,11 @@ def test_first_runs_that_make_a_table_at_once_do_not_both_begin(tmp_path):
         one.open(N)
 
 
-def set_back(writer, version):
-    if writer.kind == "delta":
-        writer.delta().restore(version)
-    else:
-        with writer.iceberg().manage_snapshots() as manage:
-            manage.rollback_to_snapshot(version)
-
-
 def set_back_in_time(writer, version):
     """``RESTORE TABLE … TO TIMESTAMP``: the commits are a second apart."""
     for path in (writer.directory / "t/_delta_log").glob("*.json"):
         os.utime(path, (int(path.stem), int(path.stem)))
     writer.delta().restore(dt.datetime.fromtimestamp(version, dt.UTC))
-
-
-def version_of(writer):
-    return writer.delta().version() if writer.kind == "delta" else writer.iceberg().current_snapshot().snapshot_id
 
 
 SET_BACK = [("delta", set_back), ("delta", set_back_in_time), ("iceberg", set_back)]

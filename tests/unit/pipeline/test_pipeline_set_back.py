@@ -6,8 +6,7 @@ import shutil
 
 import msgspec
 import pytest
-from table_support import Writer
-from test_pipeline_guard import N, ends, numbers, set_back, version_of
+from table_support import N, Writer, ends, numbers, set_back, version_of
 from upsert_support import Upserts, positions
 
 from millstream.errors import Rejected
