@@ -106,3 +106,28 @@ def test_a_row_that_breaks_a_rule_leaves_the_row_of_its_key_as_it_is(spark, tagg
     (done,) = replay(mended, str(tmp_path))
     assert (done.letters, done.replayed) == (len(UNFIT), len(UNFIT))
     assert {row["id"]: row["tag"] for row in held(sink, tmp_path)} == dict.fromkeys(range(10), "b") | {3: "none"}
+
+
+def test_a_record_on_which_the_query_fails_is_a_dead_letter(spark, tagged, tmp_path):
+    sinks = [*SINKS, Sink(delta="u", name="keyed", mode="upsert", key="id")]
+    share = "CASE WHEN id = 13 THEN CAST(concat('x', id) AS INT) ELSE 100 div (id % 10 - 3) END"
+    query = f"SELECT id, {share} AS share, {PLACES} FROM source"
+    with pytest.raises(SinkFailed, match=r"DIVIDE_BY_ZERO|CAST_INVALID_INPUT"):
+        run(tagged(query, SINKS[0], mode="fail"), str(tmp_path / "fails"), once=True)
+    for summary in run(tagged(query, *sinks), str(tmp_path), once=True).sinks:
+        assert (summary.rows, summary.rejected) == (COUNT - len(UNFIT), len(UNFIT))
+    for sink in sinks:
+        assert sorted(row["id"] for row in held(sink, tmp_path)) == sorted(set(range(COUNT)) - UNFIT)
+        letters = {json.loads(letter["value"])["id"]: letter for letter in held(sink, tmp_path, "_dead_letters")}
+        assert set(letters) == UNFIT
+        assert {int(letter["key"]) for letter in letters.values()} == UNFIT
+        reasons = {number: letter["error"].partition("]")[0] for number, letter in letters.items()}
+        assert reasons == dict.fromkeys(UNFIT, "[DIVIDE_BY_ZERO") | {13: "[CAST_INVALID_INPUT"}
+    for still in replay(tagged(query, *sinks), str(tmp_path)):
+        assert (still.letters, still.replayed, sum(still.reasons.values())) == (len(UNFIT), 0, len(UNFIT))
+    for done in replay(
+        tagged(query.replace(share, "CAST(try_divide(100, id % 10 - 3) AS BIGINT)"), *sinks), str(tmp_path)
+    ):
+        assert (done.letters, done.replayed) == (len(UNFIT), len(UNFIT))
+    for sink in sinks:
+        assert sorted(row["id"] for row in held(sink, tmp_path)) == list(range(COUNT))

@@ -34,7 +34,7 @@ class Metric(msgspec.Struct, frozen=True):
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("rows_total", "counter", "Rows written since the sink's first batch.", lambda s: s.figures.total_rows),
     Metric(
-        "rejected_total", "counter", "Records that did not decode, since the sink's first batch.",
+        "rejected_total", "counter", "Records that became dead letters, since the sink's first batch.",
         lambda s: s.figures.total_rejected,
     ),
     Metric("bytes_total", "counter", "Bytes written since the sink's first batch.", lambda s: s.figures.total_bytes),

@@ -51,6 +51,11 @@ def origins_of(frame: DataFrame) -> Origins:
     return Origins(named, all(_ROW_BY_ROW.match(line) for line in plan.splitlines() if line.strip()))
 
 
+def puts_together(frame: DataFrame) -> bool:
+    """Whether rows of a frame come from several records."""
+    return _TOGETHER.search(optimised_plan(frame)) is not None
+
+
 def require_single_rows(frame: DataFrame, verb: str) -> DataFrame:
     """The frame itself, if each of its rows comes from one record of the source.
 

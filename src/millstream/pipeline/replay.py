@@ -29,10 +29,12 @@ from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.dead_letters import (
     REPLAY_QUERY,
     encode_record_offsets,
+    finish_replay,
     letter_marks,
     next_number,
     remove_dead_letters,
 )
+from millstream.pipeline.failing_records import Span, failing_records, is_of_data, reason_of
 from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.keyed_query import keyed_sink
@@ -153,6 +155,8 @@ class _SinkReplay:
         self._table_sink(table, letters, name).open(schema)  # finishes what was started
         sink = self._table_sink(table, None, name + REPLAY_SUFFIX)
         schema = self._schema = sink.open(schema)
+        # Another host's replay may have added rows since, and adds no more from now on.
+        finish_replay(table, letters, f"{self._pipeline.pipeline}.{name}", time.sleep)
         if isinstance(sink, KeyedSink):
             self._reader = ChangeReader(self._pipeline.source, schema, key_of(self._sink) or table.key)
         seen = replayed = rows = 0
@@ -172,6 +176,9 @@ class _SinkReplay:
                 continue
             columns = [*decoded.columns.filter(good).flatten(), *(chunk.column(name) for _, name, _ in METADATA)]
             source = pa.table(columns, names=self._rows.names).cast(self._rows)
+            source, chunk = self._without_failing(source, chunk, reasons)
+            if not chunk.num_rows + tombstones.num_rows:
+                continue
             if isinstance(sink, KeyedSink):
                 done = self._merge(sink, letters, source, pa.concat_tables([chunk, tombstones]), reasons)
                 rows, replayed = rows + done, replayed + done
@@ -182,6 +189,29 @@ class _SinkReplay:
             sink=name, target=shown_target(self._sink, self._directory),
             letters=seen, replayed=replayed, rows=rows, reasons=reasons,
         )  # fmt: skip
+
+    def _without_failing(self, source: Any, chunk: Any, reasons: dict[str, int]) -> tuple[Any, Any]:
+        """Decoded records and their dead letters without those on which the query fails, which ``reasons`` counts."""
+
+        def why(part: Sequence[Span]) -> str | None:
+            rows = pa.concat_tables([source.slice(span.start, span.end - span.start) for span in part])
+            try:
+                self._result(rows).write.format("noop").mode("overwrite").save()
+            except Exception as error:
+                if not is_of_data(error):
+                    raise
+                return reason_of(error)
+            return None
+
+        whole = [Span("", 0, 0, source.num_rows)]
+        if not source.num_rows or why(whole) is None:
+            return source, chunk
+        found = failing_records(whole, why)
+        for reason in found.values():
+            reasons[reason] = reasons.get(reason, 0) + 1
+        failing = {span.start for span in found}
+        kept = pa.array([row not in failing for row in range(source.num_rows)], pa.bool_())
+        return source.filter(kept), chunk.filter(kept)
 
     def _result(self, source: Any) -> DataFrame:
         """What the query makes of decoded records.

@@ -5,6 +5,7 @@ the tasks at the query's end do (``result_rows``).
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.failing_records import Order, Span, failing_records, give_order, is_of_data, reason_of
 from millstream.pipeline.files import FileWriter, WrittenFile, written
 from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location
 from millstream.pipeline.query import arrow_schema, result_of, share_of, source_schema, stream
-from millstream.pipeline.query_plan import origins_of, require_single_rows
+from millstream.pipeline.query_plan import origins_of, puts_together, require_single_rows
 from millstream.pipeline.raw_records import raw_records
 from millstream.pipeline.result_rows import Result, Target, write_result
 from millstream.pipeline.row_letters import with_records
@@ -83,6 +85,7 @@ class TableQuery(SinkQuery):
                 require_single_rows(self._frame, "backfilled")
             self._schema = self._open_table(arrow_schema(self._frame))
             self._origins = origins_of(self._frame)
+            self._isolates = pipeline.errors.mode == "dead_letter" and not puts_together(self._frame)
             self._unfit.make()
         self.figures.version = table.version()
 
@@ -175,11 +178,50 @@ class TableQuery(SinkQuery):
             return Result(written(frame.collect()), DEAD_LETTER_SCHEMA.empty_table())
         stem = f"part-{batch_name(self._given.run_id, number)}"
         target = Target(self._place, self._unfit.address, stem, self._schema)
-        result = write_result(frame, target, self._origins)
+        try:
+            result = write_result(frame, target, self._origins)
+        except Exception as error:
+            if not (self._isolates and is_of_data(error)):
+                raise
+            self._isolate(frame, number)
+            result = write_result(frame, target, self._origins)
         if self._table.dead_letters is None:
             return result
         letters = with_records(result.letters, lambda wanted: raw_records(self._pipeline, wanted))
         return Result(result.files, letters)
+
+    def _isolate(self, frame: DataFrame, number: int) -> None:
+        """Find the records of a batch on which the query fails, and let the tasks keep them as dead letters.
+
+        Raises:
+            Rejected: there are too many.
+        """
+        place = Location(self._settings.reports) / batch_name(self._given.run_id, number)
+
+        def why(part: Sequence[Span]) -> str | None:
+            give_order(place, Order(tuple(part)))
+            try:
+                frame.write.format("noop").mode("overwrite").save()
+            except Exception as error:
+                if not is_of_data(error):
+                    raise
+                return reason_of(error)
+            return None
+
+        begun, order = time.monotonic(), Order(failing={})
+        spans = [
+            Span(topic, int(partition), self.position.ends.get(topic, {}).get(partition, 0), end)
+            for topic, partitions in self._ends_of(number).items()
+            for partition, end in partitions.items()
+        ]
+        try:
+            found = failing_records(spans, why)
+            for span, reason in found.items():
+                order.failing.setdefault(span.topic, {}).setdefault(span.partition, {})[span.start] = reason
+        finally:
+            give_order(place, order)
+        seconds, reasons = time.monotonic() - begun, "; ".join(sorted(set(found.values())))
+        _LOG.warning("%s: the query fails on %d records, found in %.1f s: %s", self.name, len(found), seconds, reasons)
 
     def _write_letters(self, letters: Any, number: int) -> Sequence[WrittenFile]:
         """Keep dead letters that the driver has.

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
+from millstream.pipeline.failing_records import order_of
 from millstream.pipeline.files import GROUP_BYTES, FileWriter, WrittenFile, files_batch
 from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.layout import conform, decode_schema
@@ -89,13 +90,22 @@ def decoded_rows(
     # Decoding in a worker needs numba, planning does not.
     from millstream.spark.read import read_task
 
+    place = Location(settings.reports) / batch_name(settings.run, batch)
+    order = order_of(place)
+    if order.only is not None:
+        settings = msgspec.structs.replace(settings, dead_letters=None, tombstones=None)
     decoder = decoder_of(settings.source, fail_on_schema=settings.fail_on_schema)
     schema = row_schema(decoder.fields)
     stem = f"part-{batch_name(settings.run, batch)}-{task.index}"
     letters, tombstones = _DeadLetters(settings, stem), _Tombstones(settings, stem)
     rows, origins = 0, ReadStats()
     for records in read_task(task, origins, held_bytes=held_bytes):
-        records = tombstones.taken_out(records)
+        records = tombstones.taken_out(order.chosen(records))
+        failing = order.faults(records)
+        if failing:
+            errors, places = fault_arrays(failing, records.num_rows)
+            letters.add(records, errors, places)
+            records = records.filter(errors.is_null())
         decoded = _decoded(decoder, records)
         if decoded.errors.null_count < len(decoded.errors):
             letters.add(records, decoded.errors, decoded.places)
@@ -108,11 +118,12 @@ def decoded_rows(
             found = _conformed(found, records, table, letters)
         rows += found.num_rows
         yield found
+    if order.only is not None:
+        return
     left_out = decoder.left_out if isinstance(decoder, RegistryDecoder) else {}
     report = Report(rows, letters.count, tuple(letters.close()), origins, left_out, tuple(tombstones.close()))
-    location = Location(settings.reports) / batch_name(settings.run, batch)
-    location.make()
-    location.write(f"{task.index}.json", msgspec.json.encode(report))
+    place.make()
+    place.write(f"{task.index}.json", msgspec.json.encode(report))
 
 
 def written_files(task: ReadTask, settings: SourceSettings, batch: int, schema: Any) -> Iterator[Any]:
