@@ -38,7 +38,8 @@ class Member(msgspec.Struct, frozen=True):
     """A column, or a member of a nested one, as a schema declares it.
 
     ``type`` may have ``JSON_TEXT`` within. ``members`` are those of the struct that ``type`` is, or that its elements
-    or its map's values are. ``default`` is the value of a record that was written without this member.
+    or its map's values are; of ``JSON_TEXT``, what its text does not tell apart. ``default`` is the value of a record
+    that was written without this member.
     """
 
     name: str

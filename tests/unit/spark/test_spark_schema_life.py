@@ -225,6 +225,19 @@ def test_avro_values_without_a_column_type_are_json_text(kind, value, text):
     assert (found, errors) == ([{"id": 1, "u": text}], [None])
 
 
+@pytest.mark.parametrize("around", ["{}", '{{"type": "array", "items": {}}}', '{{"type": "map", "values": {}}}'])
+def test_a_union_of_texts_and_bytes_is_not_read_as_base64_into_a_column_of_bytes(around):
+    old = record(ID, ("u", json.loads(around.format('["null", "string", "bytes"]'))))
+    new = record(ID, ("u", json.loads(around.format('["null", "bytes"]'))))
+    wrap = {"{": lambda value: value, "a": lambda value: [value], "m": lambda value: {"k": value}}
+    made = wrap[around.replace('{{"type": "', "")[0]]
+    values = [avro_bytes(1, old, {"id": 1, "u": made(value)}) for value in ("abcd", b"abcd", None)]
+    values.append(avro_bytes(2, new, {"id": 1, "u": made(b"abcd")}))
+    _, errors, _ = rows_of(Schemas(old, new), *values)
+    assert [error is None for error in errors] == [False, False, True, True]
+    assert "and the column is binary" in errors[0]
+
+
 def test_avro_schemas_that_are_no_record_have_one_column():
     for text, value, found in (('"string"', "a", "a"), ('["int", "string"]', "a", '"a"'), ('{"type":"map","values":"int"}', {"k": 1}, [("k", 1)])):  # fmt: skip  # noqa: E501
         schema = Resolved(Schema(text))

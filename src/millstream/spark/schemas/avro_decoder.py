@@ -191,6 +191,8 @@ def _fields(schema: Any, names: dict[str, Any], above: Within) -> tuple[Member, 
 _Typed = tuple[Any, tuple[Member, ...]]
 """An Arrow type, and the members of the struct within it."""
 _ANY: Final[_Typed] = (JSON_TEXT, ())
+_TEXTS_OR_BYTES: Final = (Member("", pa.string()), Member("", pa.binary()))
+"""Members of a union whose JSON text does not tell texts from bytes."""
 
 
 def _type(schema: Any, names: dict[str, Any], above: Within) -> _Typed:
@@ -235,7 +237,7 @@ def _union(branches: list[Any], names: dict[str, Any], above: Within) -> _Typed:
             return pa.float64(), ()
         if not kinds:
             return pa.null(), ()
-    return _ANY
+    return (JSON_TEXT, _TEXTS_OR_BYTES) if {"string", "binary"} <= distinct else _ANY
 
 
 def _default(field: Any, names: dict[str, Any]) -> Any:
