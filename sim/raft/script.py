@@ -21,6 +21,7 @@ rewrites their transcripts; a test compares them.
 ``> crash 1``, ``> start 1``        power fails: what is not synced is lost
 ``> wipe 1``, ``> replace 1``       the disk of a node that is down is empty: as the member that it was, or as a new one
 ``> damage 1 3``                    the log of a node that is down can't be read from position 3 on
+``> forget 1 3``                    … is gone from position 3 on, and the node does not notice
 ``> members 1 voters 1 2 learns 3`` node 1 is asked for other members; ``alone 1``: for an unsafe recovery
 ``> pause 1``, ``> go on 1``        the process stops
 ``> stall 1``, ``> sync 1``         no sync of the node's disk ends until the second
@@ -301,6 +302,9 @@ class Stage(World):
                 self._node(node).replace()
             case ["damage", node, position]:
                 self._damage(self._node(node), int(position))
+            case ["forget", node, position]:
+                self._node(node).excused = True
+                self._node(node).disk.image.truncate(int(position))
             case ["stall", node]:
                 self._node(node).disk.stalled_until = _NEVER
             case ["sync", node]:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from cluster_faults import batches
+from cluster_support import partitions
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from repairs_support import QUIET, in_sync, metric
@@ -187,3 +188,34 @@ def test_a_leader_that_finds_damage_hands_over_and_is_filled_by_its_follower(thr
     for each in three.brokers.values():
         assert each.stop() == 0
     assert len({tuple(batches(each.data_dir, 0)) for each in three.brokers.values()}) == 1
+
+
+@pytest.mark.parametrize("three", [{"auto.leader.rebalance.enable": False}], indirect=True)
+def test_a_broker_with_an_older_copy_of_its_directory_is_filled_and_counts_for_nothing_until_then(three, tmp_path):
+    create(three, "plain", SMALL)
+    send(three, "plain", range(RECORDS))
+    until(lambda: in_sync(three, "plain"), "all are in sync")
+    led = next(iter(partitions(three.brokers[1], "plain"))).leader
+    follower, other = (node for node in three.brokers if node != led)
+    directory = three.brokers[follower].data_dir
+    three.kill(follower)
+    shutil.copytree(directory, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    three.restart(follower)
+    send(three, "plain", range(RECORDS, 2 * RECORDS))
+    until(lambda: in_sync(three, "plain"), "all are in sync again")
+    three.kill(follower)
+    shutil.rmtree(directory)
+    shutil.copytree(tmp_path / "copy", directory)
+    three.restart(follower)
+    until(lambda: "has lost what it had on its disk" in three.brokers[led].log_path.read_text(), "the leader says so")
+    until(lambda: in_sync(three, "plain"), "it is filled by the leader of before")
+    assert next(iter(partitions(three.brokers[led], "plain"))).leader == led
+    three.kill(other)
+    three.kill(led)
+    three.restart(other)
+    assert read(three, "plain", 2 * RECORDS) == list(range(2 * RECORDS)), "two that were filled have all of it"
+    three.restart(led)
+    until(lambda: in_sync(three, "plain"), "all are in sync at the end")
+    for broker in three.brokers.values():
+        assert broker.stop() == 0
+    assert len({tuple(batches(broker.data_dir, 0)) for broker in three.brokers.values()}) == 1

@@ -158,8 +158,10 @@ class TakeOvers:
         dead.busy, dead.sealed = False, error is None
         if error is not None:
             dead.next_us = self._now_us() + AGAIN_US
-            operator_log.error(
-                "broker %d is not taken over: its logs in the object store cannot be sealed: %s", node, error.message
+            operator_log.warning(
+                "the take-over of broker %d waits: its logs in the object store cannot be sealed: %s",
+                node,
+                error.message,
             )
 
     def _answered(self, node: NodeId, dead: _Dead, results: Results | MillstreamError) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart, Opaque
+from millstream.core.raft.messages import Append, AppendRejected, Configuration, HeartbeatReply, LogStart, Opaque
 from millstream.core.raft.raft import Raft
 from millstream.core.raft.ready import LogPersisted, Refusal, Role, VoteState
 from millstream.errors import Corruption, MillstreamError, Rejected
@@ -309,8 +309,11 @@ class ReplicatedGroup:
             self._receiver.take(sender, message, views)
             return
         if not isinstance(message, Append):
+            had = core.durable_of(sender) if isinstance(message, AppendRejected) else None
             core.step(self._host.now(), sender, message)
             self._host.schedule(self)
+            if had is not None and (now := core.durable_of(sender)) is not None and now < had:
+                self.warn(f"replica {sender} has lost what it had on its disk after position {now}: it is sent again")
             return
         if self._writes.waiting or core.has_write:  # one write at a time: the leader sends again what is dropped
             self._writes.advance()

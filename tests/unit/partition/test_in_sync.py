@@ -84,6 +84,14 @@ def test_a_new_leader_counts_who_has_what_is_committed_and_the_others_when_they_
     assert bench.look(10, 10, after_us=500_000) is None
 
 
+def test_a_replica_that_has_lost_a_part_is_out_of_sync_at_once():
+    bench = Bench()
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    assert bench.look(4, 10) == (4, (1, 3))
+    assert bench.look(9, 10, after_us=500_000) is None
+    assert bench.look(10, 10, after_us=500_000) == (4, (1, 2, 3))
+
+
 def test_of_a_log_without_records_all_replicas_are_in_sync_at_once():
     bench = Bench()
     bench.partition.log.next_offset = 0

@@ -15,7 +15,7 @@ from millstream.core.raft import commit, handover
 from millstream.core.raft.leader_log import append_control, note_unsynced
 from millstream.core.raft.membership import meet_members
 from millstream.core.raft.messages import Append, Configuration, Heartbeat, InstallOffer, LogPoint, TermStart
-from millstream.core.raft.progress import Flow
+from millstream.core.raft.progress import ZERO, Flow
 from millstream.core.raft.quorum import reached
 from millstream.core.raft.ready import InstallNeeded, Outgoing, ReadConfirmed, Refusal, Role, Send
 from millstream.core.raft.replica import Leading, PendingRead
@@ -79,8 +79,7 @@ def on_rejected(replica: Replica, sender: ReplicaId, rejected: AppendRejected) -
     if progress is None:
         return
     if rejected.damaged:
-        progress.durable = min(progress.durable, rejected.hint.position)
-        progress.received = min(progress.received, rejected.hint.position)
+        progress.lost(rejected.hint.position)
     if progress.flow is Flow.INSTALL:
         if rejected.damaged and progress.offered is not None:
             offer_install(replica, sender, progress.offered)  # as after a heartbeat's answer: the offer may be lost
@@ -88,9 +87,12 @@ def on_rejected(replica: Replica, sender: ReplicaId, rejected: AppendRejected) -
     if progress.flow is Flow.PROBE and rejected.prev_position != progress.next:
         progress.paused = progress.paused and not rejected.damaged
         return
-    if rejected.prev_position <= progress.durable:
-        return
+    if rejected.prev_position <= progress.durable and progress.flow is not Flow.PROBE:
+        return  # an old answer
     point = replica.log.meeting_point(rejected.hint)
+    if rejected.prev_position <= progress.durable:
+        # The peer's disk has lost what it had synced, and the peer does not know: a copy of before, a lost write.
+        progress.lost(point.position if point is not None else ZERO)
     if point is None:
         progress.install()
     else:

@@ -69,7 +69,7 @@ class Progress:
         self.received = ZERO
         """End of what the peer has in its memory; falls back if the peer has lost it in a crash."""
         self.durable = ZERO
-        """End of what the peer has on its disk. Rises only, unless the peer reports damage."""
+        """End of what the peer has on its disk. Rises only, unless the peer has lost a part of it."""
         self.next = next_position
         """Where the next append starts."""
         self.flow = Flow.PROBE
@@ -138,6 +138,11 @@ class Progress:
         if self.flow is Flow.REPLICATE and self.next < self.received:
             self.next = self.received
         return moved
+
+    def lost(self, end: RaftPosition) -> None:
+        """The peer has lost what it had reported after ``end``."""
+        self.durable = min(self.durable, end)
+        self.received = min(self.received, end)
 
     def replicate(self) -> None:
         """The peer matches up to ``received``: send ahead from there."""

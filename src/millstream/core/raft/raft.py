@@ -234,6 +234,12 @@ class Raft:
         led = self.replica.leading
         return tuple(led.peers) if led is not None else ()
 
+    def durable_of(self, peer: ReplicaId) -> RaftPosition | None:
+        """Leader: end of what ``peer`` is known to have on its disk; None for a stranger, and on other replicas."""
+        led = self.replica.leading
+        progress = led.peers.get(peer) if led is not None else None
+        return progress.durable if progress is not None else None
+
     def is_settled(self, peer: ReplicaId) -> bool:
         """Leader: whether heartbeats to ``peer`` may be left out while the shell calls `contact`; see `leading`."""
         return leading.is_settled(self.replica, peer)

@@ -7,7 +7,7 @@
 
 A replica is in sync as long as it has had everything that the leader had, on its disk, within the last
 ``replica.lag.time.max.ms``, and its broker is alive. The leader itself always is. A new leader counts those who have
-everything that is committed, and the others as soon as they do.
+everything that is committed, and the others as soon as they do. A replica that lost some of it is out at once.
 
 A replica that follows reports its leader. One without a leader says so, after some seconds in stronger words: its
 broker may be cut off from the others, and clients that ask it would be sent to a former leader.
@@ -57,7 +57,7 @@ _SLICE: Final = 16
 class _Seen:
     """What was seen of one partition in one term."""
 
-    __slots__ = ("caught_up_us", "end", "in_sync", "term")
+    __slots__ = ("caught_up_us", "durable", "end", "in_sync", "term")
 
     def __init__(self, term: Term, end: RaftPosition) -> None:
         self.term = term
@@ -65,6 +65,8 @@ class _Seen:
         """The leader's log end at the last look."""
         self.caught_up_us: dict[ReplicaId, int] = {}
         """When a peer last had everything, as far as known; without those who never had in this term."""
+        self.durable: dict[ReplicaId, RaftPosition] = {}
+        """What a peer had on its disk at the last look."""
         self.in_sync: tuple[int, ...] = ()
         """What was reported."""
 
@@ -301,6 +303,9 @@ class InSync:
         alive = self._alive()
         in_sync = {int(self._node)}
         for peer in partition.group.peers:
+            if peer.durable < seen.durable.get(peer.replica, peer.durable):
+                seen.caught_up_us.pop(peer.replica, None)  # its disk has lost a part
+            seen.durable[peer.replica] = peer.durable
             if peer.durable >= seen.end:
                 seen.caught_up_us[peer.replica] = max(peer.contact_us, seen.caught_up_us.get(peer.replica, 0))
             node = NodeId(node_of(peer.replica))
