@@ -93,6 +93,7 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
         raise Rejected(
             f"pipeline {pipeline.pipeline} has no Delta or Iceberg sink, and only they have dead letters to replay"
         )
+    _require_own_letters([sink for _, sink in sinks], directory)
     state = PipelineState(state_directory(pipeline, directory))
     with state.running():
         if not any(_has_letters(sink, directory) for _, sink in sinks):
@@ -110,6 +111,23 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
                 _SinkReplay(spark, pipeline, index, sink, directory).run() if found else _nothing(sink, directory)
             )
         return done
+
+
+def _require_own_letters(sinks: Sequence[Sink], directory: str) -> None:
+    """Refuse sinks that share a table: each would bring the dead letters of all, and take them from the others.
+
+    Raises:
+        Rejected: two of them do.
+    """
+    before: dict[tuple[str, str], str] = {}
+    for sink in sinks:
+        target, name = shown_target(sink, directory), sink_name(sink)
+        other = before.setdefault((kind_of(sink), target), name)
+        if other != name:
+            raise Rejected(
+                f"the sinks {other} and {name} both write to {target}, and its dead letters do not say which sink each "
+                "is of: give each sink a table of its own"
+            )
 
 
 def _has_letters(sink: Sink, directory: str) -> bool:

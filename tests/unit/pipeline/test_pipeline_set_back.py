@@ -12,7 +12,8 @@ from upsert_support import Upserts, positions
 from millstream.errors import Rejected
 from millstream.pipeline.commit import Batch
 from millstream.pipeline.dead_letters import REPLAY_QUERY, encode_record_offsets, remove_dead_letters
-from millstream.pipeline.replay import _chunks  # pyright: ignore[reportPrivateUsage]
+from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.replay import _chunks, replay  # pyright: ignore[reportPrivateUsage]
 from millstream.pipeline.tables.guard import offsets_of, require_whole, topic_ids_of
 from millstream.spark.offsets import StreamOffset
 
@@ -61,6 +62,12 @@ def test_a_replay_reads_a_dead_letter_once_that_is_there_twice(tmp_path):
     assert letters(one) == [1, 1, 1]
     chunks = [row["value"] for chunk in _chunks(one.sink.dead_letters, ["t"]) for row in chunk.to_pylist()]
     assert sorted(chunks) == [b"!", b"?"]
+
+
+def test_sinks_that_share_a_table_and_its_dead_letters_are_not_replayed(tmp_path):
+    sinks = [Sink(delta="t", name="one"), Sink(iceberg="ns.t"), Sink(delta=f"{tmp_path}/t", name="two", sql="SELECT 1")]
+    with pytest.raises(Rejected, match=r"the sinks one and two both write to .*/t, and its dead letters do not say"):
+        replay(Pipeline(pipeline="p", brokers="b", source=Source(topic="t"), sinks=sinks), str(tmp_path))
 
 
 class Replays:
