@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections import Counter, defaultdict, deque
+from collections.abc import Collection
 from contextlib import closing
 from random import Random
 from typing import Any, Final
@@ -41,10 +42,11 @@ _RARE: Final = {
 
 
 class Remembering(World):
-    """A world that learns from answers. Several threads use it."""
+    """A world that learns from answers, but nothing of what is ``apart``. Several threads use it."""
 
-    def __init__(self, topics: dict[str, bytes]) -> None:
+    def __init__(self, topics: dict[str, bytes], apart: Collection[str | bytes] = ()) -> None:
         super().__init__(topics)
+        self._apart = apart
         self._known: defaultdict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=12))
         self._sequences: Counter[int] = Counter()
         self._known["transactional_id"].extend(("fuzz-tx-1", "fuzz-tx-2"))
@@ -57,9 +59,7 @@ class Remembering(World):
             for one in value[:4] if isinstance(value, list) else (value,):
                 if isinstance(one, Message):
                     self.learn(one)
-                elif (isinstance(one, int | str) and not isinstance(one, bool)) or (
-                    isinstance(one, bytes) and len(one) == 16
-                ):
+                elif _can_be_named(one) and one not in self._apart:
                     self._known[_NAMES.get(name, name)].append(one)
 
     def _value(self, rng: Random, kind: Type, name: str, version: int) -> Any:
@@ -98,6 +98,13 @@ class Remembering(World):
             base_sequence=sequence,
             transactional=rng.random() < 0.5,
         )
+
+
+def _can_be_named(value: object) -> bool:
+    """Whether it is a number, a name or an id."""
+    if isinstance(value, bytes):
+        return len(value) == 16
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _fits(value: int, kind: Kind) -> bool:

@@ -2,36 +2,14 @@
 the broker ends, its log has no ERROR line, memory stays in its budget, and it starts again on what they leave.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 from bench import processes, raw
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from hostile_support import BUDGET_BYTES, CONSTANT_BYTES
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
-
-import fuzz_sequences
+from sequences_support import SETTINGS, TOPICS, errors, fuzz_sequences, id_of
 
 pytestmark = pytest.mark.process
-
-SMALL = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "100"}
-TOPICS = {
-    "local": {},
-    "compacted": {**SMALL, "cleanup.policy": "compact", "max.compaction.lag.ms": "500"},
-    "tiered": {**SMALL, "storage.mode": "tiered", "retention.local.target.ms": "0"},
-    "shared": {"storage.mode": "shared"},
-    "events": {"topic.kind": "events"},
-    "tiered-events": {**SMALL, "topic.kind": "events", "storage.mode": "tiered", "retention.local.target.ms": "0"},
-}
-SETTINGS = {"group.initial.rebalance.delay.ms": 0, "log.retention.check.interval.ms": 300, "checkpoint.ms": 1000}
-
-
-def id_of(described):
-    halves = (described.topic_id.get_most_significant_bits(), described.topic_id.get_least_significant_bits())
-    return b"".join((half % (1 << 64)).to_bytes(8, "big") for half in halves)
 
 
 @pytest.fixture
@@ -43,10 +21,6 @@ def spoken_to(start_broker, tmp_path):
         made.result(60)
     found = admin.describe_topics(TopicCollection(list(TOPICS)))
     return broker, fuzz_sequences.Remembering({name: id_of(future.result(60)) for name, future in found.items()})
-
-
-def errors(broker):
-    return [line for line in broker.log_path.read_text().splitlines() if " ERROR " in line or "Traceback" in line]
 
 
 def stands(broker, world, seed, connections, requests):
