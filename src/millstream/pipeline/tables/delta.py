@@ -26,7 +26,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -109,6 +109,7 @@ class DeltaTable:
         self._schema: Any = None
         self._pinned: _Rules | None = None
         self._known: dict[tuple[str, int], CommitRecord] = {}
+        self._former: list[tuple[int, CommitRecord]] | None = None
 
     @property
     def location(self) -> Location:
@@ -231,12 +232,14 @@ class DeltaTable:
         """
         number = table.transaction_version(_app_id(owner))
         if number is None:
-            return self._record_in_log(owner, table.version(), _HISTORY)
+            if self._former is None:  # read once: commits of this release bring a number
+                self._former = list(self._records_in_log(_HISTORY))
+            return _newest(self._former, owner, table.version())
         if (owner, number) not in self._known:
             try:
                 text = (self._location / _GUARDS / owner).read(f"{number}.json")
             except FileNotFoundError:  # removed as one of many, or by others; its commit has it, too
-                found = self._record_in_log(owner, table.version())
+                found = _newest(self._records_in_log(), owner, table.version())
                 if found is None:
                     raise Rejected(
                         f"{self.shown} names a record of {owner} that is neither in its directory {_GUARDS} nor in its "
@@ -252,21 +255,13 @@ class DeltaTable:
                 ) from None
         return self._known[owner, number]
 
-    def _record_in_log(self, owner: str, version: int, commits: int | None = None) -> CommitRecord | None:
-        """The newest record of a writer that the log has up to a version, looked for in all or in the last commits.
-        Earlier releases kept records there alone.
-        """
-        found = (record for at, record in self._records_in_log(owner, commits) if at <= version)
-        return next(found, None)
-
-    def _records_in_log(self, owner: str, commits: int | None = None) -> Iterator[tuple[int, CommitRecord]]:
-        """The records of a writer in the log, the newest first, with the versions that they made."""
+    def _records_in_log(self, commits: int | None = None) -> Iterator[tuple[int, CommitRecord]]:
+        """The records in the log, or in its last commits, the newest first, with the versions that they made."""
         newest = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
         for entry in newest.history(commits):  # delta-rs numbers the history of an older version wrongly
             text = entry.get(_RECORD)
-            record = None if text is None else msgspec.json.decode(text, type=CommitRecord)
-            if record is not None and record.owner == owner:
-                yield entry["version"], record
+            if text is not None:
+                yield entry["version"], msgspec.json.decode(text, type=CommitRecord)
 
     def _older(self, version: int) -> Any:
         """The table as it was.
@@ -421,8 +416,8 @@ class DeltaTable:
         return made is not None
 
     def before(self, owner: str, batch: int) -> Iterator[tuple[CommitRecord, Iterator[Any]]]:
-        for version, record in self._records_in_log(owner):
-            if record.batch > batch:
+        for version, record in self._records_in_log():
+            if record.owner == owner and record.batch > batch:
                 with contextlib.suppress(Rejected, OSError, self._delta.exceptions.DeltaError):  # cleaned since
                     yield record, iter(self._older(version - 1).to_pyarrow_dataset().to_batches())
 
@@ -512,6 +507,7 @@ class DeltaTable:
                 self._update(self._table)
             if self._table is None:
                 self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
+                self._former = None
         except self._delta.exceptions.TableNotFoundError:
             raise no_longer_there(self.shown) from None
         except self._delta.exceptions.DeltaError as error:
@@ -531,6 +527,11 @@ class DeltaTable:
         else:  # which is silent about a log that is missing
             if not self._location.has(f"_delta_log/{table.version():020}.json"):
                 self._table = None
+
+
+def _newest(records: Iterable[tuple[int, CommitRecord]], owner: str, version: int) -> CommitRecord | None:
+    """The newest record of a writer up to a version; earlier releases kept records in the log alone."""
+    return next((record for at, record in records if record.owner == owner and at <= version), None)
 
 
 def _app_id(owner: str) -> str:
