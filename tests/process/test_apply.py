@@ -131,3 +131,22 @@ def test_what_a_killed_run_left_is_finished_by_the_next(secured, tmp_path, capfd
     assert left < 12
     assert run(secured, many, capfd)[1]["done"] == left
     assert run(secured, many, capfd)[1]["done"] == 0
+
+
+def at_once(broker, file, *more):
+    """Two runs; how many steps each has done."""
+    words = [sys.executable, "-m", "millstream.cli", *command(broker, file, *more)]
+    runs = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [run.communicate() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    return [json.loads(out)["done"] for out, _ in said]
+
+
+def test_runs_that_overlap_all_end_well(secured, file, capfd):
+    more = "".join(f"  many-{number}: {{partitions: 2}}\n" for number in range(20))
+    file.write_text(FILE.replace("topics:\n", "topics:\n" + more))
+    assert sum(at_once(secured, file)) >= 30
+    assert run(secured, file, capfd)[1]["done"] == 0
+    file.write_text("topics: {audit: {}}\nusers: {}\nacls: []\n")
+    at_once(secured, file, "--prune")
+    assert run(secured, file, capfd, "--prune")[1]["done"] == 0

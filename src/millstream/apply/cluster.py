@@ -150,6 +150,8 @@ def _topics(connection: Connection) -> dict[str, PresentTopic]:
     configs: dict[str, dict[str, str]] = {}
     if resources:
         for result in connection.ask(DescribeConfigsRequest(resources), DescribeConfigsResponse).results:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # it was deleted since it was listed
             _check([(result.error_code, result.error_message)])
             configs[result.resource_name] = {
                 one.name: one.value or "" for one in result.configs if one.config_source == _OWN_CONFIG
@@ -161,6 +163,7 @@ def _topics(connection: Connection) -> dict[str, PresentTopic]:
             configs[topic.name or ""],
         )
         for topic in found
+        if topic.name in configs
     }
 
 

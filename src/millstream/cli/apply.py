@@ -1,8 +1,13 @@
-"""``millstream apply``: topics, users, rights, quotas and schemas as a file says."""
+"""``millstream apply``: topics, users, rights, quotas and schemas as a file says.
+
+Runs may overlap: a step that is refused because another run has done it is passed over, and the rest is planned again
+from what the cluster has then. A step that is refused for another reason ends the run.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,14 +16,29 @@ from millstream.cli.administrator import administrator, data_option
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, registry_option, timeout_option
 from millstream.cli.output import emit, print_json, remark
+from millstream.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.apply.cluster import Registry
     from millstream.apply.model import Loaded
-    from millstream.apply.plan import Plan, Step
+    from millstream.apply.plan import Step
     from millstream.client.connection import Connection
 
-_SIGNS = {"create": "+", "change": "~", "delete": "-"}
+_SIGNS: Final = {"create": "+", "change": "~", "delete": "-"}
+_DONE_BY_ANOTHER: Final = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.RESOURCE_NOT_FOUND,
+    }
+)
+"""Why a step is refused that another run has done since the plan was made."""
+_LOOKS: Final = 20
+_LOOK_PAUSE_S: Final = 0.1
+"""The broker that is asked may learn of the other run's change a moment later."""
 
 
 @click.command("apply")
@@ -54,11 +74,15 @@ def apply(
     with administrator(data, bootstrap, timeout, file) as connection:
         login = identity.security().login
         user = login.username if data is None and login is not None else ""
-        found = plan(loaded, present(connection, own, loaded), prune=prune, login=user)
-        if found.problems:
-            raise WrongUsage(str(InvalidFile(complaints(loaded.document, found.problems))))
-        done = 0 if dry_run else _carry_out(connection, own, found, timeout, as_json=as_json)
-    _report(found, done, as_json=as_json, dry_run=dry_run)
+
+        def look() -> list[Step]:
+            found = plan(loaded, present(connection, own, loaded), prune=prune, login=user)
+            if found.problems:
+                raise WrongUsage(str(InvalidFile(complaints(loaded.document, found.problems))))
+            return found.steps
+
+        steps = look() if dry_run else _carry_out(connection, own, look, timeout, as_json=as_json)
+    _report(steps, as_json=as_json, dry_run=dry_run)
 
 
 def _load(file: str) -> Loaded:
@@ -89,43 +113,60 @@ class _OwnRegistry:
             return refusal.status, str(refusal)
 
 
-def _carry_out(connection: Connection, registry: Registry | None, plan: Plan, timeout: float, *, as_json: bool) -> int:
+def _carry_out(
+    connection: Connection,
+    registry: Registry | None,
+    look: Callable[[], list[Step]],
+    timeout: float,
+    *,
+    as_json: bool,
+) -> list[Step]:
+    """Do what ``look`` plans, and return the steps that this run has done."""
     from millstream.apply.cluster import carry_out
     from millstream.errors import Rejected
 
-    for number, step in enumerate(plan.steps):
+    done: list[Step] = []
+    left, looks = look(), _LOOKS
+    while left:
+        step = left[0]
         try:
             carry_out(connection, registry, step.action, int(timeout * 1000))
         except Rejected as error:
-            left = len(plan.steps) - number
+            while error.code in _DONE_BY_ANOTHER and looks and step in left:
+                time.sleep(_LOOK_PAUSE_S)
+                left, looks = look(), looks - 1
+            if step not in left:
+                continue
             raise CommandFailed(
-                f"{step.verb} {step.what}: {error.message}; {number} of {len(plan.steps)} steps are done, {left} are "
-                "left: mend what is wrong and apply the file again",
+                f"{step.verb} {step.what}: {error.message}; {len(done)} of {len(done) + len(left)} steps are done, "
+                f"{len(left)} are left: mend what is wrong and apply the file again",
                 error.code.name,
             ) from None
+        done.append(step)
+        left = left[1:]
         if not as_json:
             _show(step)
-    return len(plan.steps)
+    return done
 
 
 def _show(step: Step) -> None:
     emit(f"{_SIGNS[step.verb]} {step.what}\n" + "".join(f"    {detail}\n" for detail in step.details))
 
 
-def _report(plan: Plan, done: int, *, as_json: bool, dry_run: bool) -> None:
+def _report(steps: list[Step], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
-        steps = [{"verb": one.verb, "what": one.what, "details": list(one.details)} for one in plan.steps]
-        print_json({"dry_run": dry_run, "done": done, "steps": steps})
+        listed = [{"verb": one.verb, "what": one.what, "details": list(one.details)} for one in steps]
+        print_json({"dry_run": dry_run, "done": 0 if dry_run else len(steps), "steps": listed})
         return
     if dry_run:
-        for step in plan.steps:
+        for step in steps:
             _show(step)
-    if not plan.steps:
+    if not steps:
         remark("nothing to do: the cluster is as the file says")
     elif dry_run:
-        remark(f"{_count(len(plan.steps))} to do; nothing was changed")
+        remark(f"{_count(len(steps))} to do; nothing was changed")
     else:
-        remark(f"{_count(done)} done")
+        remark(f"{_count(len(steps))} done")
 
 
 def _count(number: int) -> str:
