@@ -129,7 +129,7 @@ def test_what_a_killed_run_left_is_finished_by_the_next(secured, tmp_path, capfd
         killed.send_signal(signal.SIGKILL)
     left = len(run(secured, many, capfd, "--dry-run")[1]["steps"])
     assert left < 12
-    assert run(secured, many, capfd)[1]["done"] == left
+    assert left - 1 <= run(secured, many, capfd)[1]["done"] <= left, "the killed run had one request on its way at most"
     assert run(secured, many, capfd)[1]["done"] == 0
 
 

@@ -184,6 +184,8 @@ def attach():
     from pyspark.sql import SparkSession
 
     gateway = launch_gateway()
+    # The machine lets go of a killed driver's callbacks late, and names them to the driver of that moment.
+    gateway.gateway_property.pool.next_id = os.getpid() * 10_000
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running)
     conf = SparkConf(_jconf=context.getConf())
