@@ -34,7 +34,7 @@ from conformance.lists import FAILED, PASSED, SKIPPED, Outcome
 from conformance.suite import Context, Suite
 
 SOURCES = Path(__file__).with_name("external_cluster")
-FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-3"
+FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-4"
 """Of the class path in the cache. The last number changes with ``external_cluster/pom.xml``."""
 LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
 CLASS_LIMIT_S = 900.0
@@ -199,7 +199,7 @@ class KafkaIntegration(Suite):
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Djava.awt.headless=true",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
             f"-Djava.io.tmpdir={scratch}",
             "-Djunit.jupiter.extensions.autodetection.enabled=true",
             f"-Djunit.jupiter.execution.timeout.default={int(TEST_LIMIT_S * context.patience)}s",
