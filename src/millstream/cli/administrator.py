@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from millstream.cli import identity
-from millstream.cli.failure import CommandFailed, WrongUsage, explain_error, with_port
+from millstream.cli.explained import explain_error
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.what_answers import with_port
 from millstream.config.forms import parse_endpoint
 from millstream.errors import MillstreamError
 

@@ -17,7 +17,8 @@ import click
 
 from millstream.cli import identity
 from millstream.cli.administrator import SOCKET_FILE, data_option
-from millstream.cli.failure import CommandFailed, WrongUsage, explain_error
+from millstream.cli.explained import explain_error
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import FIRST_TASK, count_progress, emit, print_json, print_table, progress, remark
 

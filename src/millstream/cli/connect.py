@@ -13,15 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli import identity
-from millstream.cli.failure import (
-    CommandFailed,
-    WrongUsage,
-    explain,
-    no_answer,
-    unreachable,
-    with_port,
-)
+from millstream.cli.explained import explain, no_answer, unreachable
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.output import print_json, remark
+from millstream.cli.what_answers import with_port
 from millstream.config.forms import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:

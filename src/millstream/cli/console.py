@@ -20,9 +20,10 @@ import click
 from msgspec import structs
 
 from millstream.cli import identity
-from millstream.cli.failure import CommandFailed, WrongUsage, with_port
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import bootstraps_option
 from millstream.cli.output import remark
+from millstream.cli.what_answers import with_port
 from millstream.config.errors import ConfigError
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli.broker_watch import BrokerWatch
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers, reachable
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
+from millstream.cli.explained import explain, no_answer
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.positions import Anchor, parse_position
 
 if TYPE_CHECKING:

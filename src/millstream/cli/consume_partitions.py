@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from millstream.cli import identity
 from millstream.cli.broker_watch import BrokerWatch
 from millstream.cli.connect import admin_client, partition_numbers, reached
-from millstream.cli.failure import WrongUsage, explain_error
+from millstream.cli.explained import explain_error
+from millstream.cli.failure import WrongUsage
 from millstream.cli.output import remark
 from millstream.cli.positions import Anchor, parse_position, resolve
 from millstream.errors import MillstreamError, Unavailable

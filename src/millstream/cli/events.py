@@ -21,7 +21,8 @@ import msgspec
 from millstream.cli import identity
 from millstream.cli.completion import complete_topics
 from millstream.cli.connect import reached
-from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, unreachable
+from millstream.cli.explained import unreachable
+from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import count_progress, emit, print_facts, print_json, print_table, progress, rate, remark
 from millstream.errors import MillstreamError, Unavailable

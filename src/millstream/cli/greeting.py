@@ -9,30 +9,21 @@ from __future__ import annotations
 
 import socket
 import struct
-from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from millstream.cli.failure import CommandFailed, mistaken, with_port
-from millstream.config.forms import Endpoint, parse_endpoint
-from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.cli.explained import mistaken
+from millstream.cli.failure import CommandFailed
+from millstream.config.forms import Endpoint
+from millstream.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from millstream.client.security import Security
 
 GREETING_S: Final = 3.0
 """Longest wait for one answer of a broker."""
-_PATIENCE_S: Final = 1.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
 _REMEDY: Final = "; such properties are given by -X NAME=VALUE, --command-config FILE or a profile"
-
-
-class Found(Enum):
-    """Who listens at an address."""
-
-    NOTHING = "nothing"
-    HTTP = "http"
-    SOMETHING = "something"
 
 
 _CLIENT_ID: Final = b"millstream-cli"
@@ -97,40 +88,3 @@ def _answers(endpoint: Endpoint) -> bool:
     except OSError:
         return False
     return True
-
-
-def what_answers(bootstrap: str) -> Found:
-    """Look at the addresses in their order; the first that takes a connection decides."""
-    for text in bootstrap.split(","):
-        try:
-            with socket.create_connection(parse_endpoint(with_port(text.strip())), _PATIENCE_S) as connection:
-                return _asked(connection)
-        except (OSError, ValueError):
-            continue
-    return Found.NOTHING
-
-
-def _asked(connection: socket.socket) -> Found:
-    """What a connection answers to a request of HTTP; Kafka's protocol ends such a connection without a byte."""
-    try:
-        connection.sendall(b"HEAD /healthz HTTP/1.0\r\n\r\n")
-        return Found.HTTP if connection.recv(5) == b"HTTP/" else Found.SOMETHING
-    except OSError:
-        return Found.SOMETHING
-
-
-def unreached(bootstrap: str) -> str:
-    """What is wrong with an address that the brokers themselves name, if one is not reached; else empty."""
-    from millstream.cli import identity
-    from millstream.client.cluster import Cluster
-
-    try:
-        with Cluster(bootstrap, timeout_s=_PATIENCE_S, security=identity.security()) as cluster:
-            for broker in cluster.metadata_once([]).brokers.values():
-                try:
-                    cluster.connect(broker.node_id).close()
-                except MillstreamError as error:
-                    return f"broker {broker.node_id} names {broker.host}:{broker.port} as its address: {error.message}"
-    except MillstreamError:
-        return ""
-    return ""

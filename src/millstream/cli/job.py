@@ -48,7 +48,7 @@ def repartition(
     It copies what there is when the job starts, with keys, headers and timestamps. Run the same command again to
     continue an interrupted job. A finished job does nothing.
     """
-    from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
+    from millstream.cli.spark_work import plain_errors, quiet_engine, signals_to
     from millstream.config.forms import parse_size
     from millstream.pipeline.extra import need_extra
 

@@ -92,7 +92,7 @@ def _run(
     target_bytes: int = 0,
     codec: int = 0,
 ) -> None:
-    from millstream.cli.pipeline import plain_errors
+    from millstream.cli.spark_work import plain_errors
     from millstream.pipeline.extra import need_extra
 
     directory = os.path.join(state, job_id or f"{kind}-{topic}")
@@ -137,7 +137,7 @@ def _rewrite(
 ) -> None:
     """Carry the plan out on a local Spark, or on the one that the environment names."""
     from millstream import spark as ms
-    from millstream.cli.pipeline import quiet_engine, signals_to
+    from millstream.cli.spark_work import quiet_engine, signals_to
 
     title = f"{rewriting.job.kind} {rewriting.job.topic}"
     with quiet_engine(directory), signals_to(lambda: stopping.append(True)):

@@ -51,7 +51,7 @@ def scrub(
     It reads each archived object, and each closed segment file of every broker whose data directory is on this machine.
     Exit code 1 if anything is damaged or missing. Run the same command again to continue an interrupted job.
     """
-    from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
+    from millstream.cli.spark_work import plain_errors, quiet_engine, signals_to
     from millstream.pipeline.extra import need_extra
 
     directory = os.path.join(state, job_id or "-".join(("scrub", *(topics or ("all",)))))

@@ -21,7 +21,8 @@ def table_maintain(file: str, keep_days: int, as_json: bool) -> None:
     """
     import msgspec
 
-    from millstream.cli.pipeline import load_file, plain_errors, signals_to
+    from millstream.cli.pipeline_file import load_file
+    from millstream.cli.spark_work import plain_errors, signals_to
     from millstream.pipeline.maintain import maintain
 
     loaded = load_file(file)

@@ -1,33 +1,16 @@
 """``millstream pipeline``: check, plan and run declared pipelines, see how far they are, end them.
 
-Spark, and all else that takes long to import, is imported by the command that needs it. What the virtual machine writes
-to stderr goes to ``spark.log`` in the pipeline's state directory, so that a terminal shows the pipeline and not its
-engine.
+Spark, and all else that takes long to import, is imported by the command that needs it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import re
-import signal
-import sys
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option
 from millstream.cli.output import emit, print_json, remark
-from millstream.errors import MillstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from millstream.pipeline.document import Loaded
-    from millstream.pipeline.state import PipelineState
-
+from millstream.cli.pipeline_file import load_file, state_of
+from millstream.cli.spark_work import plain_errors
 
 file_argument = click.argument("file", metavar="FILE", help="The pipeline's YAML file.")
 brokers_option = click.option(
@@ -41,7 +24,7 @@ brokers_option = click.option(
 def check(file: str, deep: bool) -> None:
     """Check a pipeline: the file, and names and types in its queries. Asks no broker, changes nothing."""
     from millstream.cli.pipeline_spark import analysed
-    from millstream.pipeline.checks import shown_mode
+    from millstream.pipeline.checks import shown_mode, sink_name
 
     loaded = load_file(file)
     found = analysed(loaded, deep=deep)
@@ -49,7 +32,7 @@ def check(file: str, deep: bool) -> None:
     for sink, known in zip(loaded.pipeline.sinks, found, strict=True):
         if known.columns is not None:
             mode = "" if sink.mode == "append" else f" ({shown_mode(sink)})"
-            emit(f"  {name_of(sink)}{mode}: {', '.join(f'{name} {kind}' for name, kind in known.columns)}\n")
+            emit(f"  {sink_name(sink)}{mode}: {', '.join(f'{name} {kind}' for name, kind in known.columns)}\n")
 
 
 @click.command("plan")
@@ -164,107 +147,3 @@ def stop(file: str, timeout: float) -> None:
     remark(
         f"{loaded.pipeline.pipeline} has stopped" if any(stopped) else f"{loaded.pipeline.pipeline} does not run here"
     )
-
-
-def load_file(file: str, bootstrap: str | None = None) -> Loaded:
-    """The pipeline of a file, with other brokers if they are given; what is wrong with it becomes a usage error."""
-    import msgspec
-
-    from millstream.pipeline.document import InvalidPipeline, load
-
-    try:
-        loaded = load(file)
-        if bootstrap is None:
-            return loaded
-        pipeline = msgspec.structs.replace(loaded.pipeline, brokers=bootstrap)
-        return msgspec.structs.replace(loaded, pipeline=pipeline)
-    except InvalidPipeline as error:
-        raise WrongUsage(error.message) from None
-    except MillstreamError as error:
-        raise CommandFailed(error.message) from None
-
-
-def state_of(loaded: Loaded) -> PipelineState:
-    """The state directory of a pipeline."""
-    from millstream.pipeline.locations import state_directory
-    from millstream.pipeline.state import PipelineState
-
-    return PipelineState(state_directory(loaded.pipeline, loaded.directory))
-
-
-def name_of(sink: Any) -> str:
-    """What a sink is called."""
-    from millstream.pipeline.checks import sink_name
-
-    return sink_name(sink)
-
-
-@contextlib.contextmanager
-def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
-    """Turn errors into sentences; those in a query name the line of the file."""
-    from millstream.config.yaml_file import Problem
-    from millstream.pipeline.missing import Missing
-
-    try:
-        yield
-    except MillstreamError as error:
-        path = getattr(error, "path", None)
-        if loaded is not None and path is not None:
-            problem = Problem(path, error.message, line=getattr(error, "line", 0), column=getattr(error, "column", 0))
-            failure = CommandFailed if isinstance(error, Missing) else WrongUsage
-            raise failure(loaded.document.complain(problem)) from error
-        raise CommandFailed(error.message) from error
-    except Exception as error:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            raise
-        raise CommandFailed(_said_by_spark(str(error)) or f"Spark failed: {type(error).__name__}") from error
-
-
-def _said_by_spark(text: str) -> str:
-    """The sentence in an error of Spark's: ours, if it came from one of our workers, else the first that says why."""
-    ours = re.findall(r"millstream\.errors\.\w+: (.+)", text)
-    if ours:
-        return ours[-1].strip()
-    lines = [line.strip() for line in text.splitlines()]
-    reasons = [line for line in lines if line and not line.startswith("An error occurred while calling ")]
-    return f"Spark failed: {re.sub(r'^: ([a-z]+[.])+', '', reasons[0])}" if reasons else ""
-
-
-@contextlib.contextmanager
-def quiet_engine(directory: str) -> Generator[None]:
-    """Let this process's stderr and that of the virtual machine go to ``spark.log``; ours still goes to the
-    terminal.
-    """
-    os.makedirs(directory, exist_ok=True)
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # PySpark's copy of an error that is shown anyway
-    kept, ours = os.dup(2), sys.stderr
-    with open(os.path.join(directory, "spark.log"), "ab") as log, os.fdopen(os.dup(2), "w", buffering=1) as terminal:
-        os.dup2(log.fileno(), 2)
-        sys.stderr = terminal
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            sys.stderr = ours
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-@contextlib.contextmanager
-def signals_to(stop_run: Any) -> Generator[None]:
-    """SIGTERM and the first SIGINT end the run in order; a second SIGINT ends it at once."""
-
-    def on_signal(number: int, _: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        remark(
-            "stopping after the batches at work" + ("; Ctrl-C again ends at once" if number == signal.SIGINT else "")
-        )
-        stop_run()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -50,7 +50,7 @@ def serve(
     --config table.sink=iceberg:lake.orders'. Several processes may serve one cluster: each topic is run by one of them,
     and another takes over when that one ends.
     """
-    from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
+    from millstream.cli.spark_work import plain_errors, quiet_engine, signals_to
     from millstream.client.schema_registry import REGISTRY_URL
     from millstream.pipeline.extra import need_extra
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream.cli.output import print_json, remark
-from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to, state_of
+from millstream.cli.pipeline_file import state_of
 from millstream.cli.pipeline_view import RunView, show_replayed, show_summary
+from millstream.cli.spark_work import plain_errors, quiet_engine, signals_to
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -20,7 +20,8 @@ import click
 
 from millstream.cli.completion import complete_topics
 from millstream.cli.connect import admin_client, explained, producer_client
-from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
+from millstream.cli.explained import explain
+from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage
 from millstream.cli.interrupts import interruptible
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_json, progress, rate, remark

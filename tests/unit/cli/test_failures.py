@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError
 from millstream.cli import interrupts
 from millstream.cli.__main__ import main
 from millstream.cli.broker_http import ask_http
-from millstream.cli.failure import CommandFailed, explain
+from millstream.cli.explained import explain
+from millstream.cli.failure import CommandFailed
 from millstream.errors import Rejected
 from millstream.tune import applying
 

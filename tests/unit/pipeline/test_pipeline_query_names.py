@@ -118,7 +118,7 @@ def test_neither_check_nor_plan_starts_or_imports_spark(tmp_path):
         "transform: {sql: SELECT id FROM source}\nsinks: [{delta: t}]\n"
     )
     program = (
-        "import sys\nfrom millstream.cli.pipeline import load_file\n"
+        "import sys\nfrom millstream.cli.pipeline_file import load_file\n"
         "from millstream.cli.pipeline_spark import analysed\n"
         f"found = analysed(load_file({str(tmp_path / 'p.yaml')!r}), deep=False)\n"
         "import millstream.pipeline.plan\n"

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 from millstream.cli.failure import CommandFailed
-from millstream.cli.pipeline import plain_errors
+from millstream.cli.spark_work import plain_errors
 from millstream.errors import Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.runner import Run
