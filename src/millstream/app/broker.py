@@ -90,8 +90,9 @@ from millstream.cluster.metadata import live_settings
 from millstream.config.carried import warning_about
 from millstream.config.exposure import exposed
 from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER, is_name, name_in
+from millstream.config.node_properties import without_effect
 from millstream.config.relations import remarks, takes_tokens
-from millstream.config.settings import Settings, without_effect
+from millstream.config.settings import Settings
 from millstream.core.controller.requests import AdminRequest
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served

@@ -52,7 +52,7 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Settings of the broker that start with what was typed."""
-    from millstream.config.settings import NODE_PROPERTIES
+    from millstream.config.node_properties import NODE_PROPERTIES
 
     names = (name for name, declaration in NODE_PROPERTIES.items() if not declaration.hidden)
     return _fitting(names, ctx, param, incomplete)

@@ -14,7 +14,7 @@ from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_paragraphs, print_table
 from millstream.config.errors import ConfigError
-from millstream.config.settings import NODE_PROPERTIES, node_property, unknown_name
+from millstream.config.node_properties import NODE_PROPERTIES, node_property, unknown_name
 from millstream.config.topic_properties import TOPIC_PROPERTIES, topic_property
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, remark
-from millstream.config.settings import node_property, without_effect
+from millstream.config.node_properties import node_property, without_effect
 
 
 @click.command("set")

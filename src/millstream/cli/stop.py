@@ -17,7 +17,7 @@ import click
 from millstream.cli.failure import CommandFailed
 from millstream.cli.lock import lock_holder
 from millstream.cli.output import remark
-from millstream.config.settings import NODE_PROPERTIES
+from millstream.config.node_properties import NODE_PROPERTIES
 
 _LOOK_S = 0.05
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from millstream.cluster.metadata import MetadataCache
-from millstream.config.settings import is_setting, without_effect
+from millstream.config.node_properties import is_setting, without_effect
 from millstream.config.topic_properties import remarks_on
 from millstream.core.access.entry import AclEntry
 from millstream.core.controller.commands import (

@@ -12,7 +12,8 @@ from millstream.config.describe import ConfigEntry, ConfigSynonym, describe_node
 from millstream.config.errors import ConfigError
 from millstream.config.forms import Endpoint, human_size, parse_duration_ms, parse_endpoint, parse_size
 from millstream.config.load import load_settings
-from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
+from millstream.config.node_properties import NODE_PROPERTIES, node_property
+from millstream.config.settings import Settings
 from millstream.config.topic_properties import (
     TOPIC_PROPERTIES,
     TopicConfig,

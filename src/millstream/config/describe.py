@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from millstream.config.client_metrics import CLIENT_METRICS
 from millstream.config.event_properties import of_events
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
-from millstream.config.settings import NODE_PROPERTIES, Settings
+from millstream.config.node_properties import NODE_PROPERTIES
+from millstream.config.settings import Settings
 from millstream.config.table_properties import of_tables
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
 

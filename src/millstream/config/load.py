@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.config.carried import check_carried, check_node, reason_of, without_controllers
 from millstream.config.errors import ConfigError
+from millstream.config.node_properties import NODE_PROPERTIES, UnknownName, node_property
 from millstream.config.properties_file import read_properties_file
-from millstream.config.settings import (
-    BY_LISTENER,
-    CARRIED,
-    NODE_PROPERTIES,
-    Settings,
-    UnknownName,
-    node_property,
-    split_listener,
-)
+from millstream.config.settings import BY_LISTENER, CARRIED, Settings, split_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

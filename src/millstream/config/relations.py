@@ -20,7 +20,7 @@ from millstream.config.listeners import (
 )
 
 if TYPE_CHECKING:
-    from millstream.config.settings import Settings
+    from millstream.config.node_properties import NodeValues
 
 MEMORY_PER_SHARD_MIN = 32 * 2**20
 """Minimum memory of a shard in bytes. With less, it could not hold one largest batch in each of receive buffer, log
@@ -28,7 +28,7 @@ cache and response.
 """
 
 
-def check_relations(settings: Settings) -> None:
+def check_relations(settings: NodeValues) -> None:
     """Raise ConfigError for the first pair of settings that contradict each other."""
     per_shard = settings.memory_bytes // settings.shards
     if per_shard < MEMORY_PER_SHARD_MIN:
@@ -66,7 +66,7 @@ def check_relations(settings: Settings) -> None:
 _OWN: Final = {HTTP_LISTENER: "HTTP port", PEER_LISTENER: "peer address"}
 
 
-def _check_listener_names(settings: Settings) -> None:
+def _check_listener_names(settings: NodeValues) -> None:
     names = [each.name for each in settings.listen]
     for name in (HTTP_LISTENER, PEER_LISTENER):
         if name in names:
@@ -87,7 +87,7 @@ def _check_listener_names(settings: Settings) -> None:
                 )
 
 
-def _check_passwords(settings: Settings) -> None:
+def _check_passwords(settings: NodeValues) -> None:
     """Passwords cross a network only if it is encrypted."""
     for each in settings.listen:
         if protocol_of(each.name, settings.listener_security_protocol_map) != "SASL_PLAINTEXT":
@@ -101,7 +101,7 @@ def _check_passwords(settings: Settings) -> None:
                 )
 
 
-def takes_tokens(settings: Settings) -> bool:
+def takes_tokens(settings: NodeValues) -> bool:
     """Whether a listener takes JSON web tokens, or HTTP does, because it is known who signs them."""
     return bool(settings.sasl_oauthbearer_jwks_endpoint_url) or any(
         protocol_of(each.name, settings.listener_security_protocol_map).startswith("SASL")
@@ -110,7 +110,7 @@ def takes_tokens(settings: Settings) -> bool:
     )
 
 
-def _check_tokens(settings: Settings) -> None:
+def _check_tokens(settings: NodeValues) -> None:
     """A token is taken only from a known issuer, for this audience, with a key of a known place."""
     if not takes_tokens(settings):
         return
@@ -124,7 +124,7 @@ def _check_tokens(settings: Settings) -> None:
             raise ConfigError(name, "is not given, and tokens (OAUTHBEARER) cannot be tested without it")
 
 
-def _check_sign_in(settings: Settings) -> None:
+def _check_sign_in(settings: NodeValues) -> None:
     """A provider and this console's id at it go together, and nothing of it is given without."""
     if settings.console_oidc_issuer_url:
         if not settings.console_oidc_client_id:
@@ -135,7 +135,7 @@ def _check_sign_in(settings: Settings) -> None:
         raise ConfigError(given[0], "has no effect without console.oidc.issuer.url")
 
 
-def _check_cluster(settings: Settings) -> None:
+def _check_cluster(settings: NodeValues) -> None:
     """A broker of a cluster has an id, an address for other brokers, and seeds; if topics are tiered, a store too."""
     if settings.seeds and settings.storage_mode == "tiered" and not settings.objects_url:
         raise ConfigError(
@@ -166,7 +166,7 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigError("node.id", "is not given, expected a number of its own for each broker of a cluster")
 
 
-def remarks(settings: Settings) -> list[str]:
+def remarks(settings: NodeValues) -> list[str]:
     """What follows from settings that are taken and do not go together, in words for an operator."""
     largest, frame = settings.message_max_bytes, settings.socket_request_max_bytes
     if largest <= frame:
@@ -178,14 +178,14 @@ def remarks(settings: Settings) -> list[str]:
     return [remark]
 
 
-def shared_needs(settings: Settings) -> str:
+def shared_needs(settings: NodeValues) -> str:
     """What a broker with these settings lacks to serve topics with storage.mode=shared; empty if nothing."""
     if settings.objects_url:
         return ""
     return "needs an object store that every broker reaches; start each broker with --set objects.url=URL"
 
 
-def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:
+def _ordered(settings: NodeValues, lesser: str, greater: str, factor: int = 1) -> None:
     low, high = settings.value(lesser), settings.value(greater)
     if low * factor > high:
         multiple = f"{factor} times " if factor > 1 else ""

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.event_properties import EventProperties
 from millstream.config.forms import Boolean, Form, Only, OptionalInteger, Words
+from millstream.config.node_properties import unknown_name
 from millstream.config.property import Property, declared
-from millstream.config.settings import Settings, unknown_name
+from millstream.config.settings import Settings
 from millstream.config.table_properties import TableProperties
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from millstream.config.carried import families, reason_of, warning_about
 from millstream.config.errors import ConfigError
 from millstream.config.load import load_settings
-from millstream.config.settings import is_setting
+from millstream.config.node_properties import is_setting
 
 KAFKA_SETTINGS = Path(__file__).with_name("kafka_settings.txt").read_text(encoding="ascii").split()
 """Every broker setting of Apache Kafka 4.3.1, those that it hides included (AbstractKafkaConfig.CONFIG_DEF)."""

@@ -14,7 +14,7 @@ import millstream
 from millstream.config.client_metrics import CLIENT_METRICS
 from millstream.config.event_partition import read_configuration
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
-from millstream.config.settings import NODE_PROPERTIES
+from millstream.config.node_properties import NODE_PROPERTIES
 from millstream.config.table_properties import of_tables
 from millstream.config.topic_properties import TOPIC_PROPERTIES, remarks_on, synonyms_of
 from millstream.partition.events.pools import EventPools, pool_meters

@@ -6,7 +6,8 @@ import pytest
 
 from millstream.config import machine
 from millstream.config.machine import usable_cores, usable_memory_bytes
-from millstream.config.settings import NODE_PROPERTIES, Settings
+from millstream.config.node_properties import NODE_PROPERTIES
+from millstream.config.settings import Settings
 
 MIB = 2**20
 

@@ -8,8 +8,8 @@ import pytest
 from millstream.config import NODE_PROPERTIES, ConfigError, Settings, load_settings, node_property
 from millstream.config.listeners import Listener
 from millstream.config.load import settings_of, variable_of
+from millstream.config.node_properties import without_effect
 from millstream.config.relations import remarks
-from millstream.config.settings import without_effect
 from millstream.config.topic_resolution import topic_config
 from millstream.model.error_code import ErrorCode
 

@@ -26,8 +26,8 @@ from millstream.cli.start import start_parser
 from millstream.config.exposure import check_exposure
 from millstream.config.forms import parse_size
 from millstream.config.load import load_settings
+from millstream.config.node_properties import NODE_PROPERTIES
 from millstream.config.properties_file import read_properties_file
-from millstream.config.settings import NODE_PROPERTIES
 from millstream.testing import cluster
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

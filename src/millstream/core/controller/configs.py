@@ -16,8 +16,9 @@ from millstream.config.client_metrics import check_client_metrics
 from millstream.config.errors import ConfigError
 from millstream.config.forms import TYPE_LIST
 from millstream.config.group_properties import SHARE_PREFIX, STREAMS_PREFIX, group_config
+from millstream.config.node_properties import NODE_PROPERTIES, node_property
 from millstream.config.property import Property
-from millstream.config.settings import NODE_PROPERTIES, Settings, node_property, split_listener
+from millstream.config.settings import Settings, split_listener
 from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of
 from millstream.config.topic_resolution import topic_config
 from millstream.core.controller.commands import (

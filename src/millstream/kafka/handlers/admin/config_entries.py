@@ -15,7 +15,7 @@ from millstream.config.describe import (
     ConfigSynonym,
     describe_topic,
 )
-from millstream.config.settings import NODE_PROPERTIES, is_setting
+from millstream.config.node_properties import NODE_PROPERTIES, is_setting
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.kafka.context import Node
 
