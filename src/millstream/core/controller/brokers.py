@@ -39,7 +39,6 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.placement import Placer, candidates
 from millstream.core.controller.profile import profile_problem
 from millstream.core.controller.quorum import odd_at_most
-from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import (
     FenceBroker,
     RegisterBroker,
@@ -253,7 +252,7 @@ def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMo
         for index, partition in enumerate(topic.partitions):
             if len(partition.replicas) < factor and partition.raft_group not in state.moves:
                 replicas = placer.extend(partition.replicas, factor)
-                if not stale_holders(state, partition, replicas, rules):
+                if not state.changes.stale_holders(partition, replicas, rules):
                     changes.append(ReplicaChange(index, replicas))
         if changes:
             yield ReplicasMoving(topic.topic_id, tuple(changes))

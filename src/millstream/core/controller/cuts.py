@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.core.controller.commands import PartitionCutDone
+from millstream.core.controller.commands import PartitionCut, PartitionCutDone
 from millstream.errors import Corruption
 from millstream.model.quantities import Offset
 from millstream.model.replication import ReplicaId, Term
 
 if TYPE_CHECKING:
-    from millstream.core.controller.commands import PartitionCut
-    from millstream.core.controller.state import ControllerState
+    from millstream.core.controller.commands import PartitionState
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
@@ -45,20 +44,14 @@ class Cut(msgspec.Struct, frozen=True, array_like=True):
         return self.replica == replica and not self.done
 
 
-def apply_cut(state: ControllerState, command: PartitionCut | PartitionCutDone) -> None:
-    """The state after the command; raises Corruption if it contradicts the state."""
-    topic = state.topics.by_id.get(command.topic_id)
-    if topic is None or not 0 <= command.index < len(topic.partitions):
-        raise Corruption(f"the controller's log cuts partition {command.index} of a topic that has none")
-    partition = topic.partitions[command.index]
-    before = state.cuts.get(partition.raft_group)
-    if isinstance(command, PartitionCutDone):
-        if before is None or before.term != command.term:
-            raise Corruption(f"the controller's log completes an unknown cut of {topic.name}:{command.index}")
-        state.cuts[partition.raft_group] = msgspec.structs.replace(before, done=True)
+def apply_cut(cuts: dict[int, Cut], partition: PartitionState, command: PartitionCut | PartitionCutDone) -> None:
+    """Note a cut of a partition, or that it was carried out. Raises Corruption if it contradicts the newest one."""
+    before = cuts.get(partition.raft_group)
+    if isinstance(command, PartitionCut):
+        if before is not None and before.term >= command.term:
+            raise Corruption(f"the controller's log cuts group {partition.raft_group} in a term of before")
+        cuts[partition.raft_group] = Cut(command.replica, command.term, command.end_offset)
         return
-    if before is not None and before.term >= command.term:
-        raise Corruption(f"the controller's log cuts {topic.name}:{command.index} in a term of before")
-    if all(broker.replica != command.replica for broker in state.registry.brokers.values()):
-        raise Corruption(f"the controller's log cuts {topic.name}:{command.index} to a replica of an unknown broker")
-    state.cuts[partition.raft_group] = Cut(command.replica, command.term, command.end_offset)
+    if before is None or before.term != command.term:
+        raise Corruption(f"the controller's log completes an unknown cut of group {partition.raft_group}")
+    cuts[partition.raft_group] = msgspec.structs.replace(before, done=True)

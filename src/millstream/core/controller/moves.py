@@ -27,7 +27,6 @@ from millstream.core.controller.commands import (
     ReplicasMoving,
 )
 from millstream.core.controller.placement import Placer, RoomRule, assignment_problem, candidates
-from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import (
     CompleteMoves,
     ReassignPartition,
@@ -98,7 +97,7 @@ def _target(
             f"The manual partition assignment includes broker {leaving[0]}, which is leaving the cluster or lost.",
             ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
         )
-    stale = stale_holders(state, partition, asked.replicas, rules)
+    stale = state.changes.stale_holders(partition, asked.replicas, rules)
     if stale:
         raise Rejected(
             f"The manual partition assignment includes broker {stale[0]}, which has yet to remove the replica that it "
@@ -151,7 +150,7 @@ def begun(state: ControllerState, targets: Targets, rules: Rules) -> tuple[Repli
     targets = {
         place: nodes
         for place, nodes in targets.items()
-        if not stale_holders(state, state.topics[place[0]].partitions[place[1]], nodes, rules)
+        if not state.changes.stale_holders(state.topics[place[0]].partitions[place[1]], nodes, rules)
     }
     return tuple(ReplicasMoving(topic.topic_id, changes) for topic, changes in _by_topic(state, targets))
 

@@ -1,5 +1,5 @@
-"""Which brokers hold a partition, in the controller's state: moves in flight, and the first members of groups whose
-members have changed.
+"""Which brokers hold a partition, in the controller's state: moves in flight, the first members of groups whose
+members have changed, and unclean cuts (`cuts`).
 
 ::
 
@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.core.controller.commands import ReplicasChanged, ReplicasMoving
+from millstream.core.controller.commands import ReplicasChanged
+from millstream.core.controller.cuts import Cut
 from millstream.errors import Corruption
 from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from millstream.core.controller.commands import PartitionState
+    from millstream.core.controller.commands import PartitionState, ReplicasMoving
+    from millstream.core.controller.registry import BrokerState
     from millstream.core.controller.rules import Rules
-    from millstream.core.controller.state import ControllerState
+    from millstream.model.quantities import RaftGroupId
+
+    Brokers = Mapping[NodeId, BrokerState]
 
     Partitions = tuple[PartitionState, ...]
 
@@ -51,64 +55,80 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Brokers that held the partition, and removed their files. One that holds it again knows nothing of its past."""
 
 
-def stale_holders(
-    state: ControllerState, partition: PartitionState, replicas: Iterable[int], rules: Rules
-) -> list[NodeId]:
-    """Those of ``replicas`` which may still have a replica that moved away from them."""
-    origin = state.origins.get(partition.raft_group)
-    departed = () if origin is None else origin.departed
-    return [
-        NodeId(node)
-        for node in replicas
-        if node in departed and node not in partition.replicas and rules.is_behind(NodeId(node))
-    ]
+class Changes:
+    """What has happened, or happens, to the members of Raft groups since their partitions were created, by Raft group."""
+
+    __slots__ = ("cuts", "moves", "origins")
+
+    def __init__(self) -> None:
+        self.moves: dict[int, Move] = {}
+        """Partitions that move."""
+        self.origins: dict[int, Origin] = {}
+        """For those whose members have changed."""
+        self.cuts: dict[int, Cut] = {}
+        """The newest unclean cut of each partition that had one."""
+
+    def copy(self) -> Changes:
+        """Changes of its own with the same content."""
+        other = Changes()
+        other.moves, other.origins, other.cuts = dict(self.moves), dict(self.origins), dict(self.cuts)
+        return other
+
+    def forget(self, raft_group: RaftGroupId) -> None:
+        """The partition was deleted."""
+        for kept in (self.moves, self.origins, self.cuts):
+            kept.pop(raft_group, None)
+
+    def stale_holders(self, partition: PartitionState, replicas: Iterable[int], rules: Rules) -> list[NodeId]:
+        """Those of ``replicas`` which may still have a replica that moved away from them."""
+        origin = self.origins.get(partition.raft_group)
+        departed = () if origin is None else origin.departed
+        return [
+            NodeId(node)
+            for node in replicas
+            if node in departed and node not in partition.replicas and rules.is_behind(NodeId(node))
+        ]
+
+    def note_origin(self, brokers: Brokers, partition: PartitionState) -> None:
+        """The members of a group are about to change: remember the first ones."""
+        if partition.raft_group not in self.origins:
+            voters = tuple(brokers[NodeId(node)].replica for node in partition.replicas)
+            self.origins[partition.raft_group] = Origin(voters)
+
+    def begin_moves(self, brokers: Brokers, topic: str, partitions: Partitions, command: ReplicasMoving) -> Partitions:
+        """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
+        _check(brokers, topic, partitions, command)
+        after = list(partitions)
+        for change in command.changes:
+            partition = after[change.index]
+            group = partition.raft_group
+            self.note_origin(brokers, partition)
+            under_way = self.moves.get(group)
+            before = partition.replicas if under_way is None else under_way.before
+            self.moves[group] = Move(command.topic_id, change.index, change.replicas, before)
+            others = tuple(node for node in partition.replicas if node not in change.replicas)
+            after[change.index] = msgspec.structs.replace(partition, replicas=change.replicas + others)
+        return tuple(after)
+
+    def end_moves(self, brokers: Brokers, topic: str, partitions: Partitions, command: ReplicasChanged) -> Partitions:
+        """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
+        _check(brokers, topic, partitions, command)
+        after = list(partitions)
+        for change in command.changes:
+            before = after[change.index]
+            if command.version:
+                self.note_origin(brokers, before)
+            leader = before.leader if before.leader in change.replicas else change.replicas[0]
+            after[change.index] = msgspec.structs.replace(before, replicas=change.replicas, leader=leader)
+            self.moves.pop(before.raft_group, None)
+            origin = self.origins.get(before.raft_group)
+            if origin is not None:
+                gone = [node for node in before.replicas if node not in change.replicas and node not in origin.departed]
+                self.origins[before.raft_group] = Origin(origin.voters, (*origin.departed, *gone))
+        return tuple(after)
 
 
-def note_origin(state: ControllerState, partition: PartitionState) -> None:
-    """The members of a group are about to change: remember the first ones."""
-    if partition.raft_group not in state.origins:
-        brokers = state.registry.brokers
-        voters = tuple(brokers[NodeId(node)].replica for node in partition.replicas)
-        state.origins[partition.raft_group] = Origin(voters)
-
-
-def begin_moves(state: ControllerState, topic: str, partitions: Partitions, command: ReplicasMoving) -> Partitions:
-    """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
-    _check(state, topic, partitions, command)
-    after = list(partitions)
-    for change in command.changes:
-        partition = after[change.index]
-        group = partition.raft_group
-        note_origin(state, partition)
-        under_way = state.moves.get(group)
-        before = partition.replicas if under_way is None else under_way.before
-        state.moves[group] = Move(command.topic_id, change.index, change.replicas, before)
-        others = tuple(node for node in partition.replicas if node not in change.replicas)
-        after[change.index] = msgspec.structs.replace(partition, replicas=change.replicas + others)
-    return tuple(after)
-
-
-def end_moves(state: ControllerState, topic: str, partitions: Partitions, command: ReplicasChanged) -> Partitions:
-    """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
-    _check(state, topic, partitions, command)
-    after = list(partitions)
-    for change in command.changes:
-        before = after[change.index]
-        if command.version:
-            note_origin(state, before)
-        leader = before.leader if before.leader in change.replicas else change.replicas[0]
-        after[change.index] = msgspec.structs.replace(before, replicas=change.replicas, leader=leader)
-        state.moves.pop(before.raft_group, None)
-        origin = state.origins.get(before.raft_group)
-        if origin is not None:
-            gone = [node for node in before.replicas if node not in change.replicas and node not in origin.departed]
-            state.origins[before.raft_group] = Origin(origin.voters, (*origin.departed, *gone))
-    return tuple(after)
-
-
-def _check(
-    state: ControllerState, topic: str, partitions: Partitions, command: ReplicasMoving | ReplicasChanged
-) -> None:
+def _check(brokers: Brokers, topic: str, partitions: Partitions, command: ReplicasMoving | ReplicasChanged) -> None:
     """Raise Corruption unless the partitions exist and may have these replicas."""
     _require(bool(command.changes), f"no changed replicas of topic {topic}")
     for change in command.changes:
@@ -117,7 +137,7 @@ def _check(
         _require(bool(replicas), f"partition {change.index} of topic {topic} is left without replicas")
         _require(len(set(replicas)) == len(replicas), f"a broker twice in partition {change.index} of {topic}")
         for node in replicas:
-            _require(NodeId(node) in state.registry.brokers, f"broker {node} of topic {topic} is not registered")
+            _require(NodeId(node) in brokers, f"broker {node} of topic {topic} is not registered")
 
 
 def _require(condition: bool, otherwise: str) -> None:

@@ -33,7 +33,6 @@ from millstream.core.controller.commands import (
     ReplicaChange,
     ReplicasChanged,
 )
-from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import NoteLogInStore, RestorePartitions, Result
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
@@ -103,7 +102,7 @@ def _given(state: ControllerState, request: RestorePartitions, rules: Rules) -> 
     changes: dict[bytes, list[ReplicaChange]] = {}
     found = 0
     for topic, index in held_alone(state, node, rules.settings):
-        stale = stale_holders(state, topic.partitions[index], load, rules)
+        stale = state.changes.stale_holders(topic.partitions[index], load, rules)
         taker = min((one for one in load if one not in stale), key=lambda one: (load[one], one), default=None)
         if taker is None:
             continue  # it has yet to remove the replica that it had before

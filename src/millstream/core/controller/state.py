@@ -62,7 +62,7 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.cuts import Cut, apply_cut
 from millstream.core.controller.load import Load
 from millstream.core.controller.registry import BrokerState, Registry
-from millstream.core.controller.replicas import Move, Origin, begin_moves, end_moves, note_origin
+from millstream.core.controller.replicas import Changes, Move, Origin
 from millstream.core.controller.security import SecurityState, StoredSecurity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
@@ -94,28 +94,6 @@ class TopicState(msgspec.Struct, frozen=True):
     configs: dict[str, str]
     revision: int
     """The state's revision after the last change of this topic."""
-
-
-class Changes:
-    """What has happened, or happens, to the members of Raft groups since their partitions were created."""
-
-    __slots__ = ("cuts", "moves", "origins")
-
-    def __init__(self) -> None:
-        self.moves: dict[int, Move] = {}
-        self.origins: dict[int, Origin] = {}
-        self.cuts: dict[int, Cut] = {}
-
-    def copy(self) -> "Changes":
-        """Changes of its own with the same content."""
-        other = Changes()
-        other.moves, other.origins, other.cuts = dict(self.moves), dict(self.origins), dict(self.cuts)
-        return other
-
-    def forget(self, raft_group: RaftGroupId) -> None:
-        """The partition was deleted."""
-        for kept in (self.moves, self.origins, self.cuts):
-            kept.pop(raft_group, None)
 
 
 class Configs:
@@ -373,7 +351,7 @@ def _broker_replaced(state: ControllerState, command: BrokerReplaced) -> None:
         for topic in state.topics.values():
             for partition in topic.partitions:
                 if command.node in partition.replicas:
-                    note_origin(state, partition)
+                    state.changes.note_origin(state.registry.brokers, partition)
     state.registry.replace(command, BrokerEpoch(state.revision + 1))
 
 
@@ -403,15 +381,21 @@ def _broker_unregistered(state: ControllerState, command: BrokerUnregistered) ->
 
 def _replicas_of_topic(state: ControllerState, command: ReplicasMoving | ReplicasChanged) -> None:
     topic = _topic(state, command.topic_id)
+    brokers = state.registry.brokers
     if isinstance(command, ReplicasMoving):
-        partitions = begin_moves(state, topic.name, topic.partitions, command)
+        partitions = state.changes.begin_moves(brokers, topic.name, topic.partitions, command)
     else:
-        partitions = end_moves(state, topic.name, topic.partitions, command)
+        partitions = state.changes.end_moves(brokers, topic.name, topic.partitions, command)
     state.put_topic(msgspec.structs.replace(topic, partitions=partitions, revision=state.revision + 1))
 
 
 def _partition_cut(state: ControllerState, command: PartitionCut | PartitionCutDone) -> None:
-    apply_cut(state, command)
+    topic = _topic(state, command.topic_id)
+    _require(0 <= command.index < len(topic.partitions), f"topic {topic.name} has no partition {command.index}")
+    if isinstance(command, PartitionCut):
+        known = any(broker.replica == command.replica for broker in state.registry.brokers.values())
+        _require(known, f"{topic.name}:{command.index} is cut to a replica of an unknown broker")
+    apply_cut(state.changes.cuts, topic.partitions[command.index], command)
 
 
 def _user_set(state: ControllerState, command: UserSet) -> None:
