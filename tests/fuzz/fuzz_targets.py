@@ -261,7 +261,7 @@ def edge() -> dispatch.Dispatcher:
     dispatcher = dispatch.Dispatcher.__new__(dispatch.Dispatcher)
     dispatcher.apis = {}
     for key in served.SERVED:
-        api: Any = cost.Api.__new__(cost.Api)
+        api: Any = cost.HandledApi.__new__(cost.HandledApi)
         api.key, api.name = key, APIS[key].name
         api.min_version, api.max_version = APIS[key].versions
         api.flexible_from = APIS[key].flexible

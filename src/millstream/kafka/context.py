@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from millstream.core.quota.mutations import MutationClient
     from millstream.kafka.access import Access
     from millstream.kafka.acknowledgements import Acknowledgements
-    from millstream.kafka.cost import Api
+    from millstream.kafka.api import Api
     from millstream.kafka.loggers import Loggers
     from millstream.kafka.rights import Asker, Merge
     from millstream.kafka.telemetry import Telemetry

@@ -35,7 +35,7 @@ from millstream.kafka.access import Access
 from millstream.kafka.audit import CHANGES, Audit, audited, note_refusals, noting
 from millstream.kafka.authorize.table import guard_of
 from millstream.kafka.context import GuardedContext, Node, RequestContext
-from millstream.kafka.cost import COSTLY_BYTES, Api, Handle
+from millstream.kafka.cost import COSTLY_BYTES, Handle, HandledApi
 from millstream.kafka.logins.gate import Gate
 from millstream.kafka.rights import Asker, Guard
 from millstream.kafka.served import (
@@ -50,7 +50,7 @@ from millstream.kafka.served import (
 )
 from millstream.model.cluster import FeatureLevel
 from millstream.net.connection import Connection
-from millstream.net.member import Request as InProgress
+from millstream.net.responses import Request as InProgress
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.codec import request_decoder
 from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
@@ -79,7 +79,7 @@ class Dispatcher:
 
     def __init__(self, node: Node, audit: Audit | None = None) -> None:
         self.node = node
-        self.apis: dict[int, Api] = {}
+        self.apis: dict[int, HandledApi] = {}
         self._faults = RateLimit(per_minute=6)
         self.context: type[RequestContext] = RequestContext if node.access is None else GuardedContext
         """The class of contexts; another one while quotas exist (``kafka.quotas``)."""
@@ -93,7 +93,7 @@ class Dispatcher:
                 handle = audited(audit, key, handle)
             if node.access is not None:
                 handle = _guarded(node.access, guard_of(key), handle)
-            self.apis[key] = Api(node, row, handle)
+            self.apis[key] = HandledApi(node, row, handle)
 
     def on_frame(  # noqa: C901 - one frame, one straight line
         self, connection: Connection, frame: memoryview, chain: IoBuf | None = None
@@ -256,7 +256,7 @@ def _guarded(access: Access, guard: Guard, handle: Handle) -> Handle:
     return guarded
 
 
-def _must_follow(exchanges: deque[InProgress], api: Api) -> bool:
+def _must_follow(exchanges: deque[InProgress], api: HandledApi) -> bool:
     """Whether a request waits for earlier ones of another API, whose effect it has to see. Then the connection is not
     read until the last one of these is answered. They are the newest of the connection: nothing else started after
     them.

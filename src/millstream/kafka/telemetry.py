@@ -21,6 +21,7 @@ from millstream.cluster.topic_table import TopicMeta
 from millstream.core.client_telemetry import Attributes, ClientTelemetry, id_text
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.net.client import Client
 from millstream.partition.append.internal import InternalLog
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable, Remote
@@ -29,7 +30,6 @@ from millstream.wire.records import build_batch
 if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
     from millstream.config.settings import Settings
-    from millstream.kafka.context import RequestContext
     from millstream.partition.append.batch import AppendResult
     from millstream.partition.hop.home import Home
     from millstream.shard.context import Shard
@@ -80,7 +80,7 @@ class Telemetry(MetadataListener):
     def _follow(self) -> None:
         self.clients.subscribe(self._metadata.state.configs.client_metrics.values())
 
-    def receive(self, ctx: "RequestContext", request: "PushTelemetryRequest", done: Done) -> None:
+    def receive(self, client: Attributes, request: "PushTelemetryRequest", done: Done) -> None:
         """Store what a client pushed."""
         if not self._topic or not request.metrics:
             done(ErrorCode.NONE)
@@ -88,7 +88,7 @@ class Telemetry(MetadataListener):
         if not self._storage.accepts_writes:
             done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             return
-        batch = self._batch(ctx, request)
+        batch = self._batch(client, request)
         place = crc32c(request.client_instance_id)
 
         def ensured(topic: TopicMeta | MillstreamError) -> None:
@@ -108,9 +108,9 @@ class Telemetry(MetadataListener):
         else:
             done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    def _batch(self, ctx: "RequestContext", request: "PushTelemetryRequest") -> bytes:
+    def _batch(self, client: Attributes, request: "PushTelemetryRequest") -> bytes:
         key = id_text(request.client_instance_id).encode()
-        headers = [(name, value.encode()) for name, value in attributes(ctx).items()]
+        headers = [(name, value.encode()) for name, value in client.items()]
         headers.append(("compression", COMPRESSION_NAMES[request.compression_type].encode()))
         headers.append(("terminating", b"true" if request.terminating else b"false"))
         return build_batch([(key, request.metrics, headers, self._shard.reactor.wall_ms())])
@@ -143,15 +143,15 @@ def _outcome(stored: bool) -> ErrorCode:
     return ErrorCode.NONE if stored else ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
-def attributes(ctx: "RequestContext") -> Attributes:
-    """Facts about the client of a request, for subscriptions."""
-    name, version = ctx.connection.client.software
+def attributes(client: Client) -> Attributes:
+    """Facts about a client, for subscriptions."""
+    name, version = client.software
     return {
-        "client_id": ctx.client_id or "",
+        "client_id": client.id or "",
         "client_software_name": name,
         "client_software_version": version,
-        "client_source_address": ctx.host,
-        "client_source_port": str(ctx.port),
+        "client_source_address": client.host,
+        "client_source_port": str(client.port),
     }
 
 

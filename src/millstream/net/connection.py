@@ -301,7 +301,7 @@ class Connection:
             self.reading = False
             self.intake.reactor.remove_reader(self.socket.fileno())
         if self.responses.unsent:
-            self.responses.account(self.intake.owed)
+            self.intake.owed.account(self.responses)
         self.stash = bytes(unread)
         if not self.intake.budget.stash(len(unread)):
             self.intake.refuse(self, "sent faster than memory allows")
@@ -351,7 +351,7 @@ class Connection:
         if self.closed:
             return
         if responses.unsent or responses.owed:
-            responses.account(self.intake.owed)
+            self.intake.owed.account(responses)
         if not self.reading and self.has_caught_up():
             self.resume()
 
@@ -403,7 +403,7 @@ class Connection:
         if self.closed:
             return
         if self.reading:
-            self.responses.account(self.intake.owed)
+            self.intake.owed.account(self.responses)
         else:
             self.flush()
 
@@ -427,7 +427,7 @@ class Connection:
             self.reading = False
             self.stash = b""
         self._stop_writing()
-        waiting = self.responses.drop(intake.owed)
+        waiting = self.responses.drop()
         if self.frame is not None and self.frame.chain is not None:
             self.frame.chain.release()
             intake.budget.end_frame(self)

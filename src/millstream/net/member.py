@@ -1,40 +1,13 @@
-"""A connection and one of its requests, as what all connections of a shard share sees them (`net.intake`)."""
+"""A connection as what all connections of a shard share sees it (`net.intake`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.iobuf.outbox import Buffer, Holder
     from millstream.net.client import Client
     from millstream.net.partial_frame import PartialFrame
     from millstream.net.responses import Responses
-
-
-class Request(Protocol):
-    """A request in progress (`net.connection.Exchange`)."""
-
-    buffers: Sequence[Buffer] | None
-    size: int
-    holder: Holder | None
-    """The response, once it is ``done``; None for none."""
-
-    @property
-    def done(self) -> bool: ...
-    @property
-    def holds(self) -> bool:
-        """Whether its connection is not read until it is completed."""
-        ...
-
-    def hold(self) -> None:
-        """Stop reading the connection until the request is completed."""
-        ...
-
-    def complete(self, buffers: Sequence[memoryview] | None, size: int) -> None:
-        """Set the response; None: no response is sent."""
-        ...
 
 
 class Member(Protocol):

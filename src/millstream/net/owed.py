@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from millstream.net.member import Member
+    from millstream.net.responses import Responses
     from millstream.shard.reactor import Reactor
 
 OWED_PART: Final = 4
@@ -41,6 +42,12 @@ class Owed:
         if self._waiting and self.bytes <= self.bytes_max:
             self._reactor.call_soon(self._resume_some)
 
+    def account(self, responses: Responses) -> None:
+        """Count the unsent bytes of one connection outside the arena."""
+        size = responses.unsent - responses.outbox.lent_unsent
+        self.add(size - responses.owed)
+        responses.owed = size
+
     def makes_wait(self, connection: Member) -> bool:
         """Whether the connection, without unsent bytes of its own, waits until other clients take their responses."""
         if self.bytes <= OWED_HARD * self.bytes_max:
@@ -49,8 +56,10 @@ class Owed:
         return True
 
     def closed(self, connection: Member) -> None:
-        """The connection waits no longer."""
+        """The connection waits no longer, and owes nothing."""
         self._waiting.pop(connection, None)
+        self.add(-connection.responses.owed)
+        connection.responses.owed = 0
 
     def _resume_some(self) -> None:
         while self._waiting and self.bytes <= self.bytes_max:

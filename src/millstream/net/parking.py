@@ -31,7 +31,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.net.member import Member, Request
+    from millstream.net.member import Member
+    from millstream.net.responses import Request
 
 
 class Parking:

@@ -13,13 +13,14 @@ not read (`is_full`) until it has caught up.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.iobuf.outbox import Outbox
 
 if TYPE_CHECKING:
-    from millstream.net.member import Request
-    from millstream.net.owed import Owed
+    from collections.abc import Sequence
+
+    from millstream.iobuf.outbox import Buffer, Holder
 
 MAX_IN_FLIGHT: Final = 256
 """Maximum number of requests of one connection in progress at once. Stock clients use 1 to 5."""
@@ -29,6 +30,30 @@ MAX_UNSENT_BYTES: Final = 128 << 10
 
 LARGE_BYTES: Final = 64 << 10
 """Unsent bytes from which a connection sends in turn with others, and above which a paused one stays paused."""
+
+
+class Request(Protocol):
+    """A request in progress (`net.connection.Exchange`)."""
+
+    buffers: Sequence[Buffer] | None
+    size: int
+    holder: Holder | None
+    """The response, once it is ``done``; None for none."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def holds(self) -> bool:
+        """Whether its connection is not read until it is completed."""
+        ...
+
+    def hold(self) -> None:
+        """Stop reading the connection until the request is completed."""
+        ...
+
+    def complete(self, buffers: Sequence[memoryview] | None, size: int) -> None:
+        """Set the response; None: no response is sent."""
+        ...
 
 
 class Responses:
@@ -44,7 +69,7 @@ class Responses:
         self.unsent = 0
         """Bytes of completed responses that the kernel has not taken."""
         self.owed = 0
-        """Those of them outside the arena, as ``Owed`` counts them."""
+        """Those of them outside the arena, as ``Owed`` counts them. Written by ``Owed``."""
         self.held = 0
         """Requests that must be completed, and mutes that must end, before the connection is read again."""
         self.scheduled = False
@@ -71,13 +96,7 @@ class Responses:
                 self.outbox.push(exchange.buffers, exchange.size, exchange.holder)
                 exchange.holder = None
 
-    def account(self, owed: Owed) -> None:
-        """Report the unsent bytes outside the arena."""
-        size = self.unsent - self.outbox.lent_unsent
-        owed.add(size - self.owed)
-        self.owed = size
-
-    def drop(self, owed: Owed) -> list[Request]:
+    def drop(self) -> list[Request]:
         """Release all memory: the connection is closed. Returns the requests that are not completed."""
         waiting = [exchange for exchange in self.exchanges if not exchange.done]
         for exchange in self.exchanges:
@@ -86,6 +105,4 @@ class Responses:
                 exchange.holder = None
         self.exchanges.clear()
         self.outbox.drop()
-        owed.add(-self.owed)
-        self.owed = 0
         return waiting

@@ -20,8 +20,9 @@ from millstream.net.parking import Parking
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.net.member import Member, Request
+    from millstream.net.member import Member
     from millstream.net.owed import Owed
+    from millstream.net.responses import Request
     from millstream.shard.reactor import Reactor, Timer
 
 TURN_US: Final = 1_000
@@ -134,7 +135,7 @@ class Turns:
     def wait_to_send(self, connection: Member) -> None:
         """Send the connection's large responses after the connections that wait already."""
         if connection not in self._to_send and not connection.closed:
-            connection.responses.account(self._owed)
+            self._owed.account(connection.responses)
             self._to_send[connection] = None
             self._plan.make()
 

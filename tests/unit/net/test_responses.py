@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from millstream.net.owed import Owed
 from millstream.net.responses import LARGE_BYTES, MAX_IN_FLIGHT, MAX_UNSENT_BYTES, Responses
 
 
@@ -11,14 +12,6 @@ class Holder:
 
     def release(self):
         self.released += 1
-
-
-class Owed:
-    def __init__(self):
-        self.bytes = 0
-
-    def add(self, size):
-        self.bytes += size
 
 
 def request(body=b"", *, done=False, holds=False, holder=None):
@@ -71,13 +64,14 @@ def test_a_connection_that_is_not_full_may_still_have_to_catch_up():
 
 
 def test_only_bytes_outside_the_arena_are_owed():
-    responses, owed = Responses(), Owed()
+    responses, owed = Responses(), Owed(reactor=None, bytes_max=1)
     responses.unsent = 100
     responses.outbox.lent = 60
-    responses.account(owed)
-    responses.account(owed)
+    owed.account(responses)
+    owed.account(responses)
     assert owed.bytes == 40
-    responses.drop(owed)
+    responses.drop()
+    owed.closed(SimpleNamespace(responses=responses))
     assert owed.bytes == 0
 
 
@@ -88,5 +82,5 @@ def test_a_drop_releases_each_holder_once_and_names_the_requests_that_hold():
         [request(b"a", done=True, holder=holders[0]), waiting, request(b"c", done=True, holder=holders[1])]
     )
     responses.queue_completed()
-    assert responses.drop(Owed()) == [waiting]
+    assert responses.drop() == [waiting]
     assert [holder.released for holder in holders] == [1, 1]

@@ -16,7 +16,7 @@ def handle(node: Node, ctx: RequestContext, request: GetTelemetrySubscriptionsRe
     """Answer from the subscriptions. Clients push deltas since their last push."""
     clients = node.telemetry.clients
     now_ms = node.shard.reactor.now_us() // 1000
-    error, instance_id, wanted = clients.get(now_ms, request.client_instance_id, attributes(ctx))
+    error, instance_id, wanted = clients.get(now_ms, request.client_instance_id, attributes(ctx.connection.client))
     if wanted is None:
         ctx.respond(GetTelemetrySubscriptionsResponse(error_code=error))
         return

@@ -8,16 +8,17 @@ from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTe
 
 def handle(node: Node, ctx: RequestContext, request: PushTelemetryRequest) -> None:
     """Check the push, and store accepted metrics."""
+    client = attributes(ctx.connection.client)
     error = node.telemetry.clients.push(
         node.shard.reactor.now_us() // 1000,
         request.client_instance_id,
-        attributes(ctx),
+        client,
         request.subscription_id,
         request.compression_type,
         len(request.metrics),
         terminating=request.terminating,
     )
     if error is ErrorCode.NONE:
-        node.telemetry.receive(ctx, request, lambda outcome: ctx.respond(PushTelemetryResponse(error_code=outcome)))
+        node.telemetry.receive(client, request, lambda outcome: ctx.respond(PushTelemetryResponse(error_code=outcome)))
     else:
         ctx.respond(PushTelemetryResponse(error_code=error))
