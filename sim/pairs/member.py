@@ -253,9 +253,8 @@ class Member(ControlledBroker):
         across = AcrossBrokers(self.network.calls, cache, home.markers.write)
         self.producer_ids = ProducerIds(client, loop)
         self.transactions: Any = Transactions(
-            context, settings, cache, client, self.logs, across.write, self.producer_ids.next
+            context, settings, cache, client, self.logs, across.write, self.producer_ids.next, across
         )
-        across.serve(self.transactions)
         self.admission.verification.ask = self.groups.ask_coordinator = self.transactions.verify
         cache.subscribe(_DeletedTopics(self.groups))
         self.news = LeaderNews(self.network, cache, self.follower)

@@ -19,7 +19,7 @@ import binascii
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from millstream.admin.routing import HttpError, Need
+from millstream.admin.routing import Caller, HttpError, Need
 
 HEADER_CHARACTERS_MAX: Final = 66_000
 _CHALLENGE: Final = ("WWW-Authenticate", 'Basic realm="millstream", charset="UTF-8"')
@@ -38,16 +38,6 @@ class Proof(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Proof({self.user or self.principal!r})"
-
-
-class Caller(Protocol):
-    """A caller that was admitted. Used by the thread of one request."""
-
-    principal: str
-
-    def allowed(self, needs: Sequence[Need]) -> list[bool]:
-        """For each right whether it has it. Raises MillstreamError if the broker cannot say."""
-        ...
 
 
 class Callers(Protocol):

@@ -27,8 +27,8 @@ from typing import Any, Final
 import msgspec
 
 from millstream.admin.access import Access, check_json
-from millstream.admin.callers import Caller, Callers, read_proof
-from millstream.admin.routing import HttpError, Parts, Request, Response, Route, Router, failure
+from millstream.admin.callers import Callers, read_proof
+from millstream.admin.routing import Caller, HttpError, Parts, Request, Response, Route, Router, failure
 from millstream.config.listeners import is_loopback
 from millstream.errors import MillstreamError, Rejected
 from millstream.secure.endpoint import ServerTls

@@ -26,7 +26,7 @@ a change without JSON                       415
 import json
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,9 +36,6 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.model.access import Operation, ResourceType
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit, log
-
-if TYPE_CHECKING:
-    from millstream.admin.callers import Caller
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -92,6 +89,16 @@ class Need(NamedTuple):
         return f"{self.operation.name} on {where}"
 
 
+class Caller(Protocol):
+    """A caller that was admitted. Used by the thread of one request."""
+
+    principal: str
+
+    def allowed(self, needs: Sequence[Need]) -> list[bool]:
+        """For each right whether it has it. Raises MillstreamError if the broker cannot say."""
+        ...
+
+
 class Right(NamedTuple):
     """The right that a route asks for: on the resource that a part of its path names, or on the cluster."""
 
@@ -118,7 +125,7 @@ class Request(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
-    caller: "Caller | None" = None
+    caller: Caller | None = None
     client_host: str = ""
     over_tls: bool = False
 
@@ -161,7 +168,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Request], Response]
-Identify = Callable[[Mapping[str, str], str], "Caller | None"]
+Identify = Callable[[Mapping[str, str], str], Caller | None]
 """Finds a caller by the headers of a request and the client's address; None if they name none that is known."""
 
 

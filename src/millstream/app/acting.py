@@ -18,8 +18,8 @@ import msgspec
 
 from millstream.admin import resources, topics
 from millstream.admin.as_caller import Edit, Edits
-from millstream.admin.callers import Caller, check_needs
-from millstream.admin.routing import Need, Request
+from millstream.admin.callers import check_needs
+from millstream.admin.routing import Caller, Need, Request
 from millstream.app.own_way import NO_WAY, Connect, OwnWay
 from millstream.client import group_offsets, rights, settings, share_groups, transactions
 from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, Cluster, TopicPartition

@@ -16,6 +16,7 @@ from millstream.app.drain import Drain
 from millstream.config.listeners import HTTP_LISTENER
 from millstream.kafka.audit import Audit
 from millstream.kafka.dispatch import Dispatcher
+from millstream.kafka.logins.gate import put_gate
 from millstream.kafka.logins.guard_link import GuardLink
 from millstream.kafka.logins.logins import Logins, mechanisms_of
 from millstream.kafka.quotas import Quotas
@@ -64,7 +65,7 @@ class ClientEdge:
         if connection.closed:
             self._node.share_sessions.connection_closed(connection)
         else:
-            self.logins.watch(connection)
+            put_gate(connection, self.logins)
 
     def open(self, sock: Any, arrival: "Arrival") -> None:
         """Take over a client's socket."""

@@ -263,9 +263,8 @@ class ShardProcess:
             write_marker = across.write
             coordinators.across(calls)
             end_offsets.across(calls)
-        transactions = Transactions(shard, settings, metadata, self.client, logs, write_marker, producer_ids.next)
-        if across is not None:
-            across.serve(transactions)
+        next_id = producer_ids.next
+        transactions = Transactions(shard, settings, metadata, self.client, logs, write_marker, next_id, across)
         coordinators.add(GROUP_METADATA, coordinator.local.partitions, coordinator.local.loads)
         coordinators.add(TRANSACTION_STATE, transactions.partitions, transactions.loads)
         share_states = ShareStates(shard, metadata, self.client, logs)
@@ -559,6 +558,6 @@ def _send_audit(control: ControlEnd, lines: list[bytes], done: Callable[[bool], 
 def _fetch_sessions(shard: Shard, settings: Settings, home: Home) -> FetchSessions:
     def forget(asked: SessionPartition) -> None:
         if isinstance(asked.watch, Watch):
-            asked.watch.disarm(home)
+            asked.watch.disarm(home.watches.unwatch)
 
     return FetchSessions(shard.id, shard.count, settings.fetch_session_slots, secrets.randbelow, on_forget=forget)

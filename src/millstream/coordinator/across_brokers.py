@@ -22,7 +22,6 @@ from millstream.partition.append.markers import Marker
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
     from millstream.coordinator.marker_sender import WriteMarker
-    from millstream.coordinator.transactions import Transactions
     from millstream.core.txn.image import TopicPartition
     from millstream.peers.calls import CallDone, Calls
 
@@ -44,6 +43,9 @@ class Addition(msgspec.Struct, frozen=True, array_like=True):
     client_version: TransactionVersion
 
 
+AddHere = Callable[[Addition, Callable[[Sequence[ErrorCode]], None]], None]
+"""Adds partitions, and gives one code for each."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_addition = msgspec.msgpack.Decoder(Addition).decode
 _decode_marker = msgspec.msgpack.Decoder(tuple[tuple[str, int], Marker]).decode
@@ -61,13 +63,15 @@ class AcrossBrokers:
         self._calls = calls
         self._metadata = metadata
         self._write_here = write_here
-        self._transactions: Transactions | None = None
 
-    def serve(self, transactions: "Transactions") -> None:
-        """Answer the other brokers from now on."""
-        self._transactions = transactions
-        transactions.across = self
-        self._calls.serve(ADD_PARTITIONS, self._serve_addition)
+    def serve(self, add_here: "AddHere") -> None:
+        """Answer the other brokers from now on. ``add_here`` adds to transactions that this broker coordinates."""
+
+        def added(sender: ReplicaId, payload: bytes, timeout_ms: int, done: "CallDone") -> None:
+            _ = sender, timeout_ms
+            add_here(_decode_addition(payload), lambda codes: done(_encode([int(code) for code in codes])))
+
+        self._calls.serve(ADD_PARTITIONS, added)
         self._calls.serve(WRITE_MARKER, self._serve_marker)
 
     def leader_elsewhere(self, topic_partition: "TopicPartition") -> NodeId | None:
@@ -102,12 +106,6 @@ class AcrossBrokers:
                 done(ErrorCode(_decode_codes(answer)[0]))
 
         self._calls.call(node, WRITE_MARKER, _encode((topic_partition, marker)), TIMEOUT_MS, answered)
-
-    def _serve_addition(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: "CallDone") -> None:
-        _ = sender, timeout_ms
-        assert self._transactions is not None
-        addition = _decode_addition(payload)
-        self._transactions.add_here(addition, lambda codes: done(_encode([int(code) for code in codes])))
 
     def _serve_marker(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: "CallDone") -> None:
         _ = sender, timeout_ms

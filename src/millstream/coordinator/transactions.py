@@ -101,7 +101,9 @@ class Transactions:
         logs: InternalLogs,
         write_marker: WriteMarker,
         next_id: NextId,
+        across: AcrossBrokers | None = None,
     ) -> None:
+        """``across`` is the way to other brokers, if there are any: their questions are answered from now on."""
         self._shard = shard
         self._topic = StateTopic(TRANSACTION_STATE, metadata, controller, shard.reactor)
         self._settings = TransactionSettings(
@@ -112,8 +114,7 @@ class Transactions:
         self._expiry_interval_us = settings.transaction_remove_expired_interval_ms * 1000
         self._write_marker = write_marker
         self._next_id = next_id
-        self.across: AcrossBrokers | None = None
-        """The way to other brokers, if there are any."""
+        self._across = across
         self.partitions: dict[int, TransactionsPartition] = {}
         self.loads = Loads()
         self._gauges = {
@@ -257,10 +258,10 @@ class Transactions:
         code for each.
         """
         addition = Addition(transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version)
-        if self.across is not None:
-            node = self.across.leader_elsewhere((TRANSACTION_STATE, self._topic.place(transactional_id)[0]))
+        if self._across is not None:
+            node = self._across.leader_elsewhere((TRANSACTION_STATE, self._topic.place(transactional_id)[0]))
             if node is not None:
-                self.across.add(node, addition, done)
+                self._across.add(node, addition, done)
                 return
         self.add_here(addition, done)
 

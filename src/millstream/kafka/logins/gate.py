@@ -320,6 +320,14 @@ class Gate:
         self._connection.close()
 
 
+def put_gate(connection: Connection, logins: "Logins") -> None:
+    """Put a gate before a connection that has just been opened, if its client has to log in."""
+    mechanisms = logins.demanded(connection)
+    if mechanisms:
+        connection.client.gate = Gate(connection, logins, mechanisms)
+        logins.began(connection)
+
+
 _TOO_LATE: Final = "SaslAuthenticate request received after successful authentication"
 
 

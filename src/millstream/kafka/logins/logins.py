@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from millstream.config.listeners import PEER_LISTENER, SSL, demands_login
 from millstream.core.controller.users import DECOYS
 from millstream.core.sasl.scram import FindVerifier, decoy
-from millstream.kafka.logins.gate import Gate
 from millstream.model.principal import ANONYMOUS, SOCKET_FILE
 from millstream.net.connection import Connection
 from millstream.shard.context import Shard
@@ -56,17 +55,16 @@ class Logins:
         """Who records logins; None where nothing is recorded."""
         self.now_us = shard.reactor.now_us
 
-    def watch(self, connection: Connection) -> None:
-        """Put a gate before a connection that has just been opened, if its listener demands a login. On the peer
-        address a client of a broker's own has none, and one that acts for a caller has to say for whom.
+    def demanded(self, connection: Connection) -> tuple[str, ...]:
+        """The mechanisms of which a connection that has just been opened must use one; none if it need not log in. On
+        the peer address a client of a broker's own need not, and one that acts for a caller has to say for whom.
         """
         mechanisms = self._mechanisms.get(connection.client.listener)
-        if mechanisms is None or connection.client.principal == SOCKET_FILE:
-            if self.audit is not None and connection.client.principal != ANONYMOUS:
-                self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
-        else:
-            connection.client.gate = Gate(connection, self, mechanisms)
-            self.began(connection)
+        if mechanisms is not None and connection.client.principal != SOCKET_FILE:
+            return mechanisms
+        if self.audit is not None and connection.client.principal != ANONYMOUS:
+            self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
+        return ()
 
     # What a gate says
 

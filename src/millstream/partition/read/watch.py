@@ -5,13 +5,13 @@ It says so once, and is armed again by the next such read. If its reader has a f
 notice (and outlives the request), otherwise the fetch that armed it.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from millstream.core.fetch_session import SessionPartition
 from millstream.model.quantities import ShardId
 
 if TYPE_CHECKING:
-    from millstream.partition.hop.home import Home
     from millstream.partition.partition import Partition
 
 
@@ -23,6 +23,8 @@ class Woken(Protocol):
 
 WatchNumber: TypeAlias = int
 """Number of a watch that is armed on another shard, unique in the life of the shard that armed it."""
+
+Unwatch = Callable[[ShardId, WatchNumber], None]
 
 
 class Watch:
@@ -53,15 +55,15 @@ class Watch:
         elif self.call is not None:
             self.call.wake(self.asked)
 
-    def disarm(self, home: "Home") -> None:
-        """Stop watching. The session's entry drops the watch: together they would be a reference cycle, which a busy
-        shard would keep for long (`shard.collector`).
+    def disarm(self, unwatch: Unwatch) -> None:
+        """Stop watching; ``unwatch`` gives up a watch on another shard. The session's entry drops the watch: together
+        they would be a reference cycle, which a busy shard would keep for long (`shard.collector`).
         """
         if self.partition is not None:
             self.partition.waiters.readers.discard(self)
             self.partition = None
         if self.remote is not None:
-            home.watches.unwatch(*self.remote)
+            unwatch(*self.remote)
             self.remote = None
         self.call = None
         self.asked.watch = None

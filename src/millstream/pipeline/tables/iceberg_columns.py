@@ -80,7 +80,7 @@ def named_by_its_owner(existing: Any, path: Sequence[str]) -> str | None:
 
 
 def _walk(existing: Any, path: Sequence[str]) -> Iterator[tuple[list[Any], str]]:
-    """Each name of a path with the fields that it is one of; a list's or a map's are none."""
+    """Each name of a path with the fields that it is one of; those of a list or a map are left out."""
     within: Any = pa.struct(list(existing))
     for name in path:
         if pa.types.is_struct(within):

@@ -568,7 +568,7 @@ class FetchCall:
         """End the watches, except those of a session that still exists."""
         for asked in self.results:
             if asked.session is None and isinstance(asked.watch, Watch):
-                asked.watch.disarm(self.node.home)
+                asked.watch.disarm(self.node.home.watches.unwatch)
 
     def _release(self) -> None:
         """Release the data that were read: no response is needed."""
