@@ -56,7 +56,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Changes:
-    """What has happened, or happens, to the members of Raft groups since their partitions were created, by Raft group."""
+    """What has happened, or happens, to the members of Raft groups since their partitions exist, by Raft group."""
 
     __slots__ = ("cuts", "moves", "origins")
 
