@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.kafka.served import SERVED, Served
 from millstream.telemetry.metrics import BUCKETS
-from millstream.wire.codec import Decoder, response_header_version
-from millstream.wire.codec import flexible_from as codec_flexible_from
+from millstream.wire.codec import response_header_version
 
 if TYPE_CHECKING:
     from millstream.shard.context import Shard
@@ -19,10 +18,7 @@ class Api:
     __slots__ = (
         "cells",
         "count_at",
-        "decoders",
         "effect",
-        "flexible_from",
-        "gathers",
         "key",
         "max_version",
         "min_version",
@@ -31,17 +27,13 @@ class Api:
         "sum_at",
         "tagged_header_from",
         "templates",
-        "weightless",
     )
 
     def __init__(self, shard: "Shard", row: Served) -> None:
         key = self.key = row.key
         self.name = row.name
         self.effect = row.effect
-        self.gathers = row.gathers
-        self.weightless = row.weightless
         self.min_version, self.max_version = row.versions
-        self.flexible_from = codec_flexible_from(key)
         self.tagged_header_from = next(
             (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
         )
@@ -54,7 +46,6 @@ class Api:
         self.now_us = shard.reactor.now_us
         self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
         """Encoded answers, with the positions of the fields that vary. Filled by the handler."""
-        self.decoders: dict[int, Decoder] = {}
 
     def answered(self, received_us: int) -> None:
         """Count an answer; every request comes here, so the histogram is written out."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from millstream.kafka.api import Api
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.served import FETCH, Served
+from millstream.wire.codec import Decoder, flexible_from
 
 COSTLY_BYTES: Final = 4096
 """Size in bytes above which a request other than Produce is costly: it names hundreds of items, at about 1 µs each."""
@@ -22,12 +23,16 @@ Handle = Callable[[Node, RequestContext, Any], None]
 
 
 class HandledApi(Api):
-    """An API with its handler."""
+    """An API as the dispatcher sees it: with its handler, and how to decode its requests."""
 
-    __slots__ = ("costly", "handle", "spent_ns", "turn")
+    __slots__ = ("costly", "decoders", "flexible_from", "gathers", "handle", "spent_ns", "turn", "weightless")
 
     def __init__(self, node: Node, row: Served, handle: Handle) -> None:
         super().__init__(node.shard, row)
+        self.gathers = row.gathers
+        self.weightless = row.weightless
+        self.flexible_from = flexible_from(row.key)
+        self.decoders: dict[int, Decoder] = {}
         self.costly = False
         """Whether the last request took long. Then the next ones are handled in turn with other costly requests."""
         self.turn = -1
