@@ -213,6 +213,7 @@ def pages() -> dict[Path, str]:
 
 def configuration_page() -> str:
     from millstream.config.carried import families
+    from millstream.config.node_properties import NodeValues
     from millstream.config.properties.access import AccessProperties
     from millstream.config.properties.cluster import ClusterProperties
     from millstream.config.properties.groups import GroupProperties
@@ -228,7 +229,6 @@ def configuration_page() -> str:
     from millstream.config.properties.topics import TopicDefaultProperties
     from millstream.config.properties.transactions import TransactionProperties
     from millstream.config.properties.without_effect import WithoutEffectProperties
-    from millstream.config.settings import Settings
     from millstream.config.topic_properties import REFUSED_VALUES, TopicConfig
 
     parts = ["# Configuration\n", CONFIGURATION]
@@ -249,7 +249,7 @@ def configuration_page() -> str:
         ("Defaults of topics", TopicDefaultProperties),
         ("Without effect", WithoutEffectProperties),
     )
-    assert {owner for _, owner in subjects} == set(Settings.__bases__), "a subject of settings has no section"
+    assert {owner for _, owner in subjects} == set(NodeValues.__bases__), "a subject of settings has no section"
     for title, owner in subjects:
         parts.append(f"## {title}\n\n{inspect.cleandoc(owner.__doc__ or '')}\n")
         parts += property_sections(owner, live_marked=True)

@@ -46,7 +46,7 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         respond_vectored=lambda message, holder: answers.append(message),
     )
     node = SimpleNamespace(
-        home=None,
+        home=SimpleNamespace(watches=SimpleNamespace(unwatch=None)),
         settings=SimpleNamespace(fetch_max_bytes=1 << 20),
         meters=Meters(StatsSlab()),
         fetch_sessions=FetchSessions(0, 1, 10, lambda n: 0),
