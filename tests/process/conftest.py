@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from waits import PATIENCE_S
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
@@ -33,6 +35,16 @@ def start_broker(request):
         yield start
         for broker in started:
             print(f"--- what the broker on {broker.bootstrap} said\n{broker.log_tail()}")  # pytest shows it on failure
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_consoles():
+    """Pages of a console in the test's process wait for a busy broker."""
+    if "millstream.console.access" in sys.modules:  # of the tests that are run; to import it takes long
+        from millstream.console.access import Access
+
+        Access.__init__.__kwdefaults__["timeout_s"] = PATIENCE_S
+    yield
 
 
 @pytest.fixture
