@@ -77,7 +77,7 @@ class Logs:
         pattern = self._wanted.pattern
         if pattern is not None:
             try:
-                matches = re.compile(pattern).fullmatch
+                matches = re.compile(pattern).search
             except re.error as error:
                 raise Rejected(f"option subscribePattern is no regular expression: {error}") from None
             topics = [t for t in self.cluster.metadata().topics.values() if not t.is_internal and matches(t.name)]

@@ -153,7 +153,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("subscribe", _names, None, "Names of the topics to read, separated by commas."),
     Option(
         "subscribePattern", _text, None,
-        "Regular expression (Python's) of the topics to read; it must match whole names.",
+        "Regular expression (Python's) of the topics to read. It may match a part of a name: ^orders$ is orders alone.",
     ),
     Option("assign", _assignment, None, 'Partitions to read: {"orders": [0, 1]}.'),
     Option(

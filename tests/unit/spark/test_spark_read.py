@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from fake_kafka import HANG_UP, FakeKafka
+from fake_kafka import HANG_UP, FakeKafka, Topic
 from fake_manifest import Manifest
 from spark_logs import EVERYTHING, expected, marker, plain, rows_of
 
@@ -241,13 +241,15 @@ def test_several_topics_by_pattern_and_partitions_by_assignment(query, kafka, ma
     assert query(predicate, subscribe="t,u")[0] == expected(other, topic="u")
 
 
-def test_a_pattern_matches_whole_names_and_no_internal_topics(kafka, manifest):
-    log = fill(kafka, manifest)
-    kafka.topics["__t"] = kafka.topics["u"]
-    kafka.topics["tt"] = kafka.topics["u"]
-    options = parse_options({"servers": kafka.bootstrap, "subscribePattern": "_*t"}, READ)
+@pytest.mark.parametrize(("pattern", "found"), [("t", ["eu-t-1", "t"]), ("^t$", ["t"]), ("eu|^_", ["eu-t-1"])])
+def test_a_pattern_finds_parts_of_names_and_no_internal_topics(kafka, manifest, pattern, found):
+    kafka.topics["eu-t-1"] = Topic(1)
+    logs = {"t": fill(kafka, manifest), "eu-t-1": fill(kafka, manifest, topic="eu-t-1", sealed=1)}
+    kafka.topics["__t"] = kafka.topics["t"]
+    options = parse_options({"servers": kafka.bootstrap, "subscribePattern": pattern}, READ)
     rows = [row for task in plan_batch(options, EVERYTHING, Predicate()) for row in rows_of(read_task(task))]
-    assert rows == expected(log)
+    rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
+    assert rows == [row for topic in found for row in expected(logs[topic], topic=topic)]
 
 
 def test_from_and_to_are_offsets_or_times(query, kafka, manifest):
