@@ -127,6 +127,8 @@ class Transactions:
             mailbox.serve(method, self._server(method))
         mailbox.serve(DESCRIBE, self._serve_describe)
         mailbox.serve(LIST, self._serve_list)
+        if across is not None:
+            across.serve(self.add_here)
         logs.on_open(self._opened)
         logs.on_close(self._closed)
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
