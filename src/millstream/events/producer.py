@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, ShuttingDown, Unavailable
 from millstream.events.cluster import check
 from millstream.events.futures import Pending, PushedEvent, all_of
 from millstream.events.validators import DefaultValidator
@@ -46,6 +46,14 @@ LOOSE_IN_FLIGHT: Final = 4
 _ADAPTIVE_EVENTS_MAX: Final = 1 << 16
 _INIT_PRODUCER_ID: Final = 22
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_MAY_BE_STORED: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Refusals that a batch also gets after it was appended: the next leader may keep it."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -270,42 +278,46 @@ class Producer:
             line.in_flight.discard(batch)
 
     async def _push(self, line: _Line, batch: _Batch) -> int:
-        identity = None
+        own = None
         strict = self.ordering is Ordering.STRICT
         if strict:
             own = await self._producer_identity()
-            identity = ProducerIdentity(own.id, own.epoch, line.sequence)
+        identity = None if own is None else ProducerIdentity(own.id, own.epoch, line.sequence)
         now_ms = TimestampMs(time.time_ns() // 1_000_000)
         pieces = build_event_batch(batch.metadata, batch.data, now_ms=now_ms, producer=identity)
         where = f"push to {self.topic.name}-{line.partition}"
-        sent = [False]
+        in_doubt = False  # an attempt may have stored it; no later refusal takes that back
 
         async def attempt() -> int:
+            nonlocal in_doubt
             link, _ = await self._cluster.leader(self.topic.name, line.partition)
             timeout_s = self._cluster.timeout_s
             request = PushEventsRequest(self.topic.id, line.partition, int(timeout_s * 1000), pieces)
             version = link.version_of(request.API_KEY)
-            sent[0] = True
             try:
                 answer = await link.call(request, PushEventsResponse, version, timeout_s)
             except Unavailable as error:
+                in_doubt = True
                 if strict:
                     raise
                 raise OutcomeUnknown(f"{where}: {error.message}") from error
-            if answer.error_code:
-                sent[0] = answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            if answer.error_code in _MAY_BE_STORED:
+                in_doubt = True
+                if not strict and answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    raise OutcomeUnknown(f"{where}: {ErrorCode(answer.error_code).name}")
             check(answer.error_code, where, answer.error_message)
             return answer.first_event_id
 
         try:
             first = await self._cluster.insist(where, attempt, self.topic.name)
-        except (Unavailable, Retriable) as error:
-            if sent[0]:
-                self._identity = None  # the sequence of the batch may be taken or not
-                line.sequence = 0
-                raise OutcomeUnknown(f"{where}: {error.message}") from error
-            raise
-        line.sequence = line.sequence + len(batch.metadata) & _SEQUENCE_MASK
+        except MillstreamError as error:
+            if not in_doubt or isinstance(error, OutcomeUnknown):
+                raise
+            if self._identity is own:
+                self._identity = None  # the sequence of the batch may be taken: another one would count as a repetition
+            raise OutcomeUnknown(f"{where}: {error.message}") from error
+        if self._identity is own:
+            line.sequence = line.sequence + len(batch.metadata) & _SEQUENCE_MASK
         return first
 
     async def _producer_identity(self) -> ProducerIdentity:

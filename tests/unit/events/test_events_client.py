@@ -179,6 +179,43 @@ def test_without_order_a_lost_answer_is_an_unknown_outcome(topic, server):
         producer.push({}).result(WAIT_S)
 
 
+@pytest.mark.parametrize("first", [None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_the_sequence_of_a_batch_in_doubt_is_not_given_to_the_next_one(topic, server, first):
+    """A broker takes a batch with a known sequence for a repetition, and answers without storing it."""
+    pushes = []
+
+    def before(name, request):
+        if name != "PushEvents":
+            return None
+        pushes.append(name)
+        if len(pushes) == 1:
+            server._partition(request)[1].append(bytes(request.batch))
+            if first is None:
+                raise ConnectionError
+            return first
+        return ErrorCode.POLICY_VIOLATION if len(pushes) == 2 else None
+
+    server.before = before
+    with topic.producer(batch_size=1) as producer:
+        with pytest.raises(OutcomeUnknown):
+            producer.push({"n": 0}).result(WAIT_S)
+        assert producer.push({"n": 1}).result(WAIT_S) == 1
+    assert topic.end_ids()[0] == (0, 2)
+
+
+def test_without_order_a_batch_that_timed_out_at_the_broker_is_not_sent_again(topic, server):
+    def before(name, request):
+        if name == "PushEvents":
+            server._partition(request)[1].append(bytes(request.batch))
+            return ErrorCode.REQUEST_TIMED_OUT
+        return None
+
+    server.before = before
+    with pytest.raises(OutcomeUnknown):
+        topic.producer(ordering=Ordering.LOOSE).push({}).result(WAIT_S)
+    assert topic.end_ids()[0] == (0, 1)
+
+
 def test_a_refused_batch_fails_its_events_and_those_behind_go_on(topic, server):
     codes = iter([ErrorCode.POLICY_VIOLATION])
     server.before = lambda name, _: next(codes, None) if name == "PushEvents" else None
