@@ -142,7 +142,7 @@ class FedBatch:
                 elif stored[:8] != _NO_DATA:
                     wanted.append(Wanted(first_id + place, stored, place, int.from_bytes(stored[:8], "little")))
                 events.append(event)
-            except Exception as error:  # noqa: BLE001 (whatever the program's functions raise)
+            except BaseException as error:  # noqa: BLE001 (SystemExit of the program's functions would end the engine)
                 events.append(_failure(first_id + place, error))
         return events, wanted
 
@@ -155,13 +155,15 @@ class FedBatch:
             return None
         event.data = list(allocate(event.metadata, selected))
         buffers = [memoryview(one).cast("B") for one in event.data]
+        if any(one.readonly for one in buffers):
+            raise Rejected("the allocator gave a buffer that is read-only")
         room, size = sum(map(len, buffers)), selected.size
         if room != size:
             raise Rejected(f"the allocator gave {room} bytes for {size}")
         return Wanted(event.id, encode_descriptor(selected), place, size, buffers) if size else None
 
 
-def _failure(event_id: int, error: Exception) -> MillstreamError:
+def _failure(event_id: int, error: BaseException) -> MillstreamError:
     """The error of an event whose selector, allocator or metadata failed."""
     if isinstance(error, MillstreamError):
         return error

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import MillstreamError, Retriable
+from millstream.errors import Retriable
 from millstream.events.cluster import check
 from millstream.events.futures import Pending, fail, settle
 from millstream.model.error_code import ErrorCode
@@ -63,7 +63,8 @@ class Positions:
         return await self._exchange(dict.fromkeys(partitions, -1), seek=False)
 
     async def seek(self, partition_index: int, event_id: int) -> None:
-        """Store a position, forwards or backwards."""
+        """Store a position, forwards or backwards. Acknowledgements that wait go first, or they would undo it."""
+        await self.finish()
         await self._exchange({partition_index: event_id}, seek=True)
         self.forget(partition_index)
 
@@ -73,7 +74,7 @@ class Positions:
             new = {one: self._acknowledged[one] for one, _ in waiting if one in self._acknowledged}
             try:
                 await self._exchange(new, seek=False)
-            except MillstreamError as error:
+            except Exception as error:  # noqa: BLE001 (the program gets it, and later acknowledgements go on)
                 for _, done in waiting:
                     fail(done, error)
             else:

@@ -114,6 +114,27 @@ def test_an_error_of_a_selector_or_allocator_is_of_its_event_alone(topic):
         assert consumer.pull(WAIT_S).id == 3
 
 
+def test_a_selector_that_exits_and_a_buffer_that_is_read_only_fail_their_events_alone(topic):
+    pushed(topic, [({"n": n}, b"data") for n in range(4)])
+
+    def select(metadata, descriptor):
+        if metadata["n"] == 1:
+            sys.exit("enough")
+        return descriptor
+
+    def allocate(metadata, selected):
+        return [bytes(selected.size) if metadata["n"] == 2 else bytearray(selected.size)]
+
+    with topic.consumer("c", data_selector=select, data_allocator=allocate) as consumer:
+        assert bytes(consumer.pull(WAIT_S).data[0]) == b"data"
+        with pytest.raises(Rejected, match="event 1: SystemExit: enough"):
+            consumer.pull(WAIT_S)
+        with pytest.raises(Rejected, match="read-only"):
+            consumer.pull(WAIT_S)
+        assert bytes(consumer.pull(WAIT_S).data[0]) == b"data"
+        assert consumer.pull(WAIT_S).id is None
+
+
 def test_a_pull_that_times_out_loses_nothing(topic):
     with topic.consumer("c") as consumer, topic.producer() as producer:
         for n in range(5):
