@@ -165,8 +165,8 @@ def _subjects(given: argparse.Namespace) -> Names:
     return names
 
 
-def measure(given: argparse.Namespace, names: Names, console: Console) -> report.Results:
-    """Runs everything that was asked for."""
+def measure(given: argparse.Namespace, names: Names, console: Console, results: report.Results) -> None:
+    """Runs everything that was asked for, and puts each round into ``results`` when it has ended."""
     plan = scenarios.QUICK if given.quick else scenarios.FULL
     chosen = [s for s in scenarios.ALL if s.key in given.only]
     if not may_become_realtime():
@@ -177,14 +177,13 @@ def measure(given: argparse.Namespace, names: Names, console: Console) -> report
     done = TextColumn("{task.completed}/{task.total}")
     columns = (done, BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
-        runner = Runner(plan, progress, progress.add_task("starting brokers", total=total), {})
+        runner = Runner(plan, progress, progress.add_task("starting brokers", total=total), results)
         for _, group in itertools.groupby(chosen, key=lambda scenario: id(scenario.alone)):
             together = list(group)
             if together[0].alone is None:
                 side_by_side(runner, together, names)
             else:
                 one_at_a_time(runner, together[0].alone, together, names)
-        return runner.results
 
 
 def _leave(number: int, frame: object) -> None:
@@ -203,7 +202,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = report.machine()
     with console.status("listening to the machine"):
         about["hiccups"] = str(hiccups.measure(5.0 if given.quick else 20.0))
-    results = measure(given, names, console)
+    results: report.Results = {}
+    try:
+        measure(given, names, console, results)
+    except BaseException:
+        report.write_json(OUTPUT / "last.json", results, about, command)
+        console.print(f"written: {OUTPUT / 'last.json'}, with what was measured before")
+        raise
     table = report.rows(scenarios.ALL, results, list(names), PEER)
     report.show(console, table, list(names))
     report.write_json(OUTPUT / "last.json", results, about, command)

@@ -13,7 +13,7 @@ from bench.subjects import Subject, seconds_to_first_ack
 
 EMPTY = Alone(start=False)
 THOUSAND = Alone()
-TEN_THOUSAND = Alone(warm=True, one_of_ours=True)
+TEN_THOUSAND = Alone(warm=True, one_of_ours=True, ours={"partitions.per.shard.max": "20000"})
 TOPICS, PARTITIONS = 16, 625
 METADATA = 3
 SETTLE_S = 60.0
