@@ -113,7 +113,10 @@ def test_kills_in_every_phase(tmp_path):
         for place in RESTORE_PHASES:
             assert killed_at(place, *words), f"{place} was not reached"
         half = f"file://{tmp_path}/half"
-        command("create", "--to", half, "--bootstrap", other.bootstrap)
+        refused = command("create", "--to", half, "--bootstrap", other.bootstrap, expect=1)
+        assert "is being restored into this cluster" in refused
+        with Broker(shards=1) as third:
+            command("create", "--to", half, "--bootstrap", third.bootstrap)
         refused = command("restore", "--from", half, "--bootstrap", other.bootstrap, expect=1)
         assert "was started in this cluster" in refused
         command(*words[1:])

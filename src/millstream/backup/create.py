@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream import __version__
 from millstream.backup.model import FORMAT, Backup, GroupBackup, GroupOffset, PartitionBackup, TopicBackup
 from millstream.backup.records import Ends, Place, copy_partition
-from millstream.backup.source import Source, require_ours
+from millstream.backup.source import RESTORE_MARK, Source, require_ours
 from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.partition_log import TopicReplaced
 from millstream.errors import Corruption, MillstreamError, Rejected, Unavailable
@@ -58,10 +58,11 @@ def create(
     what the newest backup has is referred to. ``progress`` gets topics that are done, and all of them.
 
     Raises:
-        Rejected: something cannot be in a backup, or may not be read.
+        Rejected: something cannot be in a backup, or may not be read; or a backup is being restored into the cluster.
         Unavailable: a leader, or the store, does not answer.
     """
     require_ours(cluster)
+    _require_whole(cluster)
     began_ms = _now_ms()
     source = Source(cluster)
     before = None if full else _before(store, source.notes)
@@ -87,8 +88,17 @@ def create(
         tuple(quotas),
         (*source.notes, *copies.notes),
     )
+    _require_whole(cluster)
     store.publish(backup)
     return Created(backup, copies.written_objects, copies.written_bytes)
+
+
+def _require_whole(cluster: Cluster) -> None:
+    """Refuse a cluster that is being restored: the newest backup would be a half one, which a restore takes."""
+    marks = [name for name in cluster.metadata().topics if name.startswith(RESTORE_MARK)]
+    if marks:
+        name = marks[0].removeprefix(RESTORE_MARK).rpartition(".")[0]
+        raise Rejected(f"backup {name} is being restored into this cluster: finish that first")
 
 
 def _before(store: BackupStore, notes: list[str]) -> Backup | None:

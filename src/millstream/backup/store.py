@@ -80,6 +80,20 @@ class BackupStore:
         names = self.names()
         return self.read(names[-1]) if names else None
 
+    def surplus(self, newest: Backup, keep: int) -> list[str]:
+        """Names of the cluster's backups but for the newest ``keep``, and never ``newest``. A damaged one is of no
+        known cluster: it stays.
+        """
+        names = self.names()
+        own = [name for name in names if name == newest.name or self._cluster_of(name) == newest.cluster_id]
+        return [name for name in own[:-keep] if name != newest.name]
+
+    def _cluster_of(self, name: str) -> str | None:
+        try:
+            return self.read(name).cluster_id
+        except (Corruption, Rejected):
+            return None  # damaged, or removed by another run
+
     def publish(self, backup: Backup) -> None:
         """Write the root.
 

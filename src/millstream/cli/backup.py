@@ -62,7 +62,12 @@ _set_option = click.option(
 @click.option(
     "--to", "url", required=True, metavar="URL", help="Where backups go, such as file:///DIR or s3://BUCKET/PREFIX."
 )
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the newest N backups afterwards.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Remove all but the newest N backups of the cluster afterwards.",
+)
 @click.option("--full", is_flag=True, help="Read every record again, and replace objects that are damaged.")
 @as_json_option
 @data_option
@@ -92,7 +97,7 @@ def create(
             made = make(cluster, store, full=full, progress=advance)
         for note in made.backup.notes:
             remark(f"note: {note}")
-        gone = store.names()[:-keep] if keep else []
+        gone = store.surplus(made.backup, keep) if keep else []
         if keep:
             store.remove(gone)
             swept = store.sweep()

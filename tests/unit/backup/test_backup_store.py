@@ -173,6 +173,20 @@ def test_removing_a_backup_keeps_what_others_refer_to(store):
         store.get(TOPIC, 0, old)
 
 
+def test_only_backups_of_the_own_cluster_are_too_many(store, directory):
+    made = put(store, 0, batch(0))
+    for name in "abd":
+        store.publish(backup_of(name, made))
+    store.publish(msgspec.structs.replace(backup_of("c", made), cluster_id="another"))
+    (directory / "backups" / "e.json").write_bytes(b"damaged")
+    newest = store.read("d")
+    assert store.names() == ["a", "b", "c", "d", "e"]
+    assert store.surplus(newest, 1) == ["a", "b"]
+    assert store.surplus(newest, 2) == ["a"]
+    assert store.surplus(newest, 9) == []
+    assert store.surplus(store.read("a"), 1) == ["b"], "a run that ends last does not remove what it has made"
+
+
 def age(directory, seconds=3600):
     """Let every mark of a run, and the lease of a sweep, be from long ago."""
     for mark in (*directory.glob("running/*"), *directory.glob("sweep/*")):
