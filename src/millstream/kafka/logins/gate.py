@@ -323,7 +323,7 @@ class Gate:
 def put_gate(connection: Connection, logins: "Logins") -> None:
     """Put a gate before a connection that has just been opened, if its client has to log in."""
     mechanisms = logins.demanded(connection)
-    if mechanisms:
+    if mechanisms is not None:
         connection.client.gate = Gate(connection, logins, mechanisms)
         logins.began(connection)
 

@@ -55,8 +55,8 @@ class Logins:
         """Who records logins; None where nothing is recorded."""
         self.now_us = shard.reactor.now_us
 
-    def demanded(self, connection: Connection) -> tuple[str, ...]:
-        """The mechanisms of which a connection that has just been opened must use one; none if it need not log in. On
+    def demanded(self, connection: Connection) -> tuple[str, ...] | None:
+        """The mechanisms of which a connection that has just been opened must use one; None if it need not log in. On
         the peer address a client of a broker's own need not, and one that acts for a caller has to say for whom.
         """
         mechanisms = self._mechanisms.get(connection.client.listener)
@@ -64,7 +64,7 @@ class Logins:
             return mechanisms
         if self.audit is not None and connection.client.principal != ANONYMOUS:
             self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
-        return ()
+        return None
 
     # What a gate says
 
