@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream import __version__
 from millstream.backup.model import FORMAT, Backup, GroupBackup, GroupOffset, PartitionBackup, TopicBackup
 from millstream.backup.records import Ends, Place, copy_partition
-from millstream.backup.source import RESTORE_MARK, Source, require_ours
+from millstream.backup.source import Source, require_ours, restoring
 from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.partition_log import TopicReplaced
 from millstream.errors import Corruption, MillstreamError, Rejected, Unavailable
@@ -95,10 +95,9 @@ def create(
 
 def _require_whole(cluster: Cluster) -> None:
     """Refuse a cluster that is being restored: the newest backup would be a half one, which a restore takes."""
-    marks = [name for name in cluster.metadata().topics if name.startswith(RESTORE_MARK)]
-    if marks:
-        name = marks[0].removeprefix(RESTORE_MARK).rpartition(".")[0]
-        raise Rejected(f"backup {name} is being restored into this cluster: finish that first")
+    started = restoring(cluster)
+    if started is not None:
+        raise Rejected(f"backup {started.backup} is being restored into this cluster: finish that first")
 
 
 def _before(store: BackupStore, notes: list[str]) -> Backup | None:

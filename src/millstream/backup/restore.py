@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.backup.batches import checked_batches, empty_batches, is_control, placeholder_events, shifted
-from millstream.backup.source import RESTORE_MARK, SCHEMAS, Source, require_ours
+from millstream.backup.source import SCHEMAS, Restoring, Source, require_ours, restoring
 from millstream.backup.store import records_key
 from millstream.backup.target import Target
 from millstream.client.partition_log import PartitionLog
@@ -109,16 +109,15 @@ class _Run:
 
     def start(self) -> int:
         """Check that the cluster is empty, or that a run for this backup was here; what to add to producer ids."""
-        names = self._cluster.metadata().topics
-        marks = [name for name in names if name.startswith(RESTORE_MARK)]
+        started = restoring(self._cluster)
         self._there = {one.name: one for one in Source(self._cluster).topics()}
-        for mark in marks:
-            name, _, shift = mark.removeprefix(RESTORE_MARK).rpartition(".")
-            if name != self._backup.name:
+        if started is not None:
+            if started.backup != self._backup.name:
                 raise Rejected(
-                    f"a restore of backup {name} was started in this cluster: finish it, or use another cluster"
+                    f"a restore of backup {started.backup} was started in this cluster: finish it, or use another "
+                    "cluster"
                 )
-            return int(shift)
+            return started.shift
         others = sorted(self._there)
         if others == [SCHEMAS] and not any(end for _, end in self._target.ends(SCHEMAS, (0,)).values()):
             others = []
@@ -129,7 +128,7 @@ class _Run:
             )
         most = self._backup.producer_id_max
         shift = self._target.reserve_producer_ids(most + 1) if most >= 0 else 0
-        self._target.create_topic(f"{RESTORE_MARK}{self._backup.name}.{shift}", 1, 1, {})
+        self._target.create_topic(Restoring(self._backup.name, shift).mark, 1, 1, {})
         return shift
 
     def topic(self, topic: TopicBackup, shift: int) -> None:
@@ -214,7 +213,7 @@ class _Run:
 
     def end(self, shift: int) -> None:
         """Take the mark away."""
-        self._target.delete_topic(f"{RESTORE_MARK}{self._backup.name}.{shift}")
+        self._target.delete_topic(Restoring(self._backup.name, shift).mark)
 
 
 def batches_behind(cluster: Cluster, topic: str, partition: int, offset: int) -> Iterator[memoryview]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from millstream.client.connection import Connection
 
 CLIENT_METRICS_RESOURCE: Final = 16
-RESTORE_MARK: Final = "millstream.restore."
+_RESTORE_MARK: Final = "millstream.restore."
 """Start of the name of the topic that marks a cluster that is being restored."""
 SCHEMAS: Final = "_schemas"
 
@@ -54,6 +54,27 @@ _OF_CLIENT_METRICS, _OF_A_GROUP = 7, 8
 _OWN: Final = frozenset((_OF_A_BROKER, _OF_ALL_BROKERS, _OF_CLIENT_METRICS, _OF_A_GROUP))
 _OFFSET_BY_GROUP: Final = 7
 _DESCRIBED_AT_ONCE: Final = 500
+
+
+class Restoring(NamedTuple):
+    """A restore that was started in a cluster, and has not ended: which backup, and what is added to producer ids."""
+
+    backup: str
+    shift: int
+
+    @property
+    def mark(self) -> str:
+        """The name of the topic that marks the cluster."""
+        return f"{_RESTORE_MARK}{self.backup}.{self.shift}"
+
+
+def restoring(cluster: Cluster) -> Restoring | None:
+    """The restore that was started in a cluster; None without one."""
+    mark = next((name for name in cluster.metadata().topics if name.startswith(_RESTORE_MARK)), None)
+    if mark is None:
+        return None
+    name, _, shift = mark.removeprefix(_RESTORE_MARK).rpartition(".")
+    return Restoring(name, int(shift))
 
 
 class FoundTopic(NamedTuple):
@@ -86,7 +107,7 @@ class Source:
         found = [
             one
             for one in self.cluster.insist("topics", ask).topics
-            if one.name and (not one.is_internal or one.name == SCHEMAS) and not one.name.startswith(RESTORE_MARK)
+            if one.name and (not one.is_internal or one.name == SCHEMAS) and not one.name.startswith(_RESTORE_MARK)
         ]
         for one in found:
             if one.error_code:

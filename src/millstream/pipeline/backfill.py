@@ -50,8 +50,6 @@ from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
 
-"""After a sink's name it names the writer of its history; a declared name cannot have it."""
-
 
 class Backfill:
     """The passes of one backfill: made with the lock held, run once. ``notes`` say what is not read, and why."""

@@ -45,6 +45,12 @@ def letter_marks(letters: Any, *, reasons: bool = False) -> list[int]:
     return [hash(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
 
 
+def unseen(letters: Any, seen: set[int]) -> Any:
+    """The dead letters whose records are not in ``seen``, each once; they are added to it."""
+    fresh = [not (mark in seen or seen.add(mark)) for mark in letter_marks(letters)]
+    return letters.filter(pa.array(fresh, pa.bool_()))
+
+
 class Sent:
     """The dead letters of a sink, and which of them are in their table already, of records that are read again.
 
@@ -185,8 +191,7 @@ def give_back(table: Table, sent: Sent, owner: str, pause: Callable[[float], Non
     for record, rows in letters.before(owner, kept):
         with contextlib.suppress(OSError):  # files of that version were removed
             for batch in _of_places(rows, msgspec.json.decode(record.offsets, type=RecordOffsets)):
-                fresh = [not (mark in there or there.add(mark)) for mark in letter_marks(batch)]
-                writer.write(conform(batch.filter(pa.array(fresh, pa.bool_())), sent.schema))
+                writer.write(conform(unseen(batch, there), sent.schema))
             seen.add(record.batch)
     files = list(writer.close())
     returned = msgspec.structs.replace(

@@ -102,6 +102,19 @@ def reason_of(error: BaseException) -> str:
     return (found[1] if found else str(error).strip().splitlines()[0])[:REASON_MAX]
 
 
+def failure_of(query: Callable[[], Any]) -> str | None:
+    """Run a query and throw its rows away: the reason for which it fails on their values; None if it does not. Raises
+    what is no fault of the values. ``query`` gives the frame, and may fail on the values itself.
+    """
+    try:
+        query().write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        if not is_of_data(error):
+            raise
+        return reason_of(error)
+    return None
+
+
 def failing_records(spans: Sequence[Span], why: Callable[[Sequence[Span]], str | None]) -> dict[Span, str]:
     """The records that fail on their own, each as a span, with the reason.
 

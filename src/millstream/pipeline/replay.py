@@ -30,11 +30,11 @@ from millstream.pipeline.dead_letters import (
     REPLAY_QUERY,
     encode_record_offsets,
     finish_replay,
-    letter_marks,
     next_number,
     remove_dead_letters,
+    unseen,
 )
-from millstream.pipeline.failing_records import Span, failing_records, is_of_data, reason_of
+from millstream.pipeline.failing_records import Span, failing_records, failure_of
 from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.keyed_query import keyed_sink
@@ -213,13 +213,7 @@ class _SinkReplay:
 
         def why(part: Sequence[Span]) -> str | None:
             rows = pa.concat_tables([source.slice(span.start, span.end - span.start) for span in part])
-            try:
-                self._result(rows).write.format("noop").mode("overwrite").save()
-            except Exception as error:
-                if not is_of_data(error):
-                    raise
-                return reason_of(error)
-            return None
+            return failure_of(lambda: self._result(rows))
 
         whole = [Span("", 0, 0, source.num_rows)]
         if not source.num_rows or why(whole) is None:
@@ -341,8 +335,7 @@ def _chunks(letters: Table, topics: Sequence[str]) -> Iterator[Any]:
         table = pa.Table.from_batches([batch])
         topic = table.column("topic").cast(pa.string())
         table = table.filter(is_in(topic, wanted))
-        fresh = [not (mark in seen or seen.add(mark)) for mark in letter_marks(table)]
-        held.append(table.filter(pa.array(fresh, pa.bool_())))
+        held.append(unseen(table, seen))
         if sum(part.num_rows for part in held) >= _LETTERS:
             whole = pa.concat_tables(held)
             while whole.num_rows >= _LETTERS:

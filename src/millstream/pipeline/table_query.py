@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
-from millstream.pipeline.failing_records import Order, Span, failing_records, give_order, is_of_data, reason_of
+from millstream.pipeline.failing_records import Order, Span, failing_records, failure_of, give_order, is_of_data
 from millstream.pipeline.files import FileWriter, WrittenFile, written
 from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location
@@ -200,13 +200,7 @@ class TableQuery(SinkQuery):
 
         def why(part: Sequence[Span]) -> str | None:
             give_order(place, Order(tuple(part)))
-            try:
-                frame.write.format("noop").mode("overwrite").save()
-            except Exception as error:
-                if not is_of_data(error):
-                    raise
-                return reason_of(error)
-            return None
+            return failure_of(lambda: frame)
 
         begun, order = time.monotonic(), Order(failing={})
         spans = [
